@@ -361,19 +361,22 @@ async fn write_of_owner(
         Heat::Cold => None,
         Heat::Probe(probe) => Some(probe),
     };
-    // On the connection that all renewals share, it asks whether the lock is gone, and does not wait until it is.
+    // On the connection that all renewals share, one asks whether there is a lock, and does not wait until it is gone: behind
+    // it are all the others.
     let brief = Settings {
         lock_wait: BRIEF,
         ..database.settings.clone()
     };
-    let settings = match (lane, &probe) {
-        (Lane::Renewals, Some(_)) => &brief,
-        _ => &database.settings,
+    let settings = match lane {
+        Lane::Renewals => &brief,
+        Lane::Shared => &database.settings,
     };
     let expect = Expect::Owner(token);
     let written = write_or_load(database, settings, lane, id, expect, change).await;
     let written = written.map_err(|error| error.about(id));
     match (&written, probe) {
+        // A renewal has not waited, so it cannot tell a lock that stays from one that is about to go.
+        (Ok(TransitionOutcome::Contended { .. }), _) if lane == Lane::Renewals => {}
         (Ok(TransitionOutcome::Contended { .. }), _) => database.locked.timed_out(id),
         (_, Some(probe)) => probe.has_cooled(),
         (_, None) => {}

@@ -53,7 +53,8 @@
 //! own result: one that is refused, or that the server does not like, is sent again by itself, and a caller that is dropped takes
 //! nobody with it.
 //!
-//! A row that somebody else holds locked does not hold up a batch. Answers and renewals pass it over, and send it by itself. A
+//! A row that somebody else holds locked does not hold up a batch. Answers and renewals pass it over, and send it by itself; a
+//! renewal does not wait there either, since all renewals share one connection, and is sent again by the heartbeat. A
 //! claim can meet the uncommitted row of another transaction, and then waits for at most [`PgOptions::lock_wait`], 50 ms by
 //! default; so does the batch that it is in, once. For the next second that id is claimed by itself, by one caller at a time, and
 //! the others are told that it is contended. [`Coalescing::Off`] switches all of it off.

@@ -130,10 +130,14 @@ impl PgOptions {
         self
     }
 
-    /// How long a statement waits for a row that somebody else is just creating or writing, before the call is
-    /// [`Contended`](idem_core::ClaimOutcome::Contended). 50 ms by default; whole milliseconds, from 1 ms to 10 s.
+    /// How long a statement waits at most for a row that somebody else is just creating or writing, before the call is
+    /// [`Contended`](idem_core::ClaimOutcome::Contended). 50 ms by default; whole milliseconds, from 2 ms to 10 s.
+    ///
+    /// Postgres makes a statement wait twice where others are waiting too: until it is the first of them, and then for the
+    /// row. Each of the two gets half of this. Renewals do not wait at all, or for no more than a millisecond each time: they
+    /// share one connection.
     pub fn lock_wait(mut self, wait: Duration) -> Self {
-        let (shortest, longest) = (Duration::from_millis(1), Duration::from_secs(10));
+        let (shortest, longest) = (Duration::from_millis(2), Duration::from_secs(10));
         self.lock_wait = wait.clamp(shortest, longest);
         self
     }

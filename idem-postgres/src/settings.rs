@@ -19,6 +19,12 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// What the server is told. It applies that to each lock, and a statement may wait for two of one row, one after the
+    /// other: the place at the head of those who wait, and then the row. Zero would mean forever.
+    pub(crate) fn lock_timeout(&self) -> Duration {
+        (self.lock_wait / 2).max(Duration::from_millis(1))
+    }
+
     pub(crate) fn moment(&self, now: Timestamp) -> Moment {
         Moment {
             now,

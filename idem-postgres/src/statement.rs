@@ -243,7 +243,7 @@ pub(crate) fn begin(settings: &Settings, place: Place) -> Sql {
         Place::Transaction => "current_setting('lock_timeout') AS before, ",
     });
     sql.push("set_config('lock_timeout', ");
-    sql.push(&format!("'{}ms'", settings.lock_wait.as_millis()));
+    sql.push(&format!("'{}ms'", settings.lock_timeout().as_millis()));
     sql.push(", true) AS bound)");
     sql
 }

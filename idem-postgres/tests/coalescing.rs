@@ -64,11 +64,16 @@ impl Plugged {
         (Plug(open), plugged)
     }
 
-    /// A row that somebody else has locked, and a write of it that waits.
+    /// A table that nobody may write, and a write that waits for it.
     async fn plug_writes(&self, change: Transition) -> (Plug, Written) {
         let plug = claim("plug");
         win(&self.store, &plug).await;
-        let open = self.lock("plug").await;
+        let mut open = self.database.connection().await;
+        // Of rows, renewals would not wait for the lock.
+        open.execute("BEGIN; LOCK TABLE idem_record IN SHARE MODE")
+            .await
+            .unwrap();
+        let open = Plug(open);
         let plugged = self.write(&plug, change);
         self.database.until_waiting(1).await;
         (open, plugged)
@@ -522,10 +527,90 @@ async fn a_locked_row_holds_up_only_its_own_writes() {
         for written in written {
             applied(soon(written).await.unwrap());
         }
+        if name == "renew" {
+            // Nobody waits where all renewals would wait behind it.
+            let late = soon(late).await.unwrap();
+            assert!(matches!(late, Ok(TransitionOutcome::Contended { .. })));
+            locked.pull().await;
+            continue;
+        }
         assert!(!late.is_finished(), "{name}");
         locked.pull().await;
         applied(soon(late).await.unwrap());
     }
+}
+
+/// Many records are locked, and each of their owners renews; the connection that all renewals share is not theirs.
+#[tokio::test]
+async fn renewals_of_locked_records_hold_no_other_one_up() {
+    for coalescing in [Coalescing::default(), Coalescing::Off] {
+        let name = format!("locked_renewals_{}", coalescing == Coalescing::Off);
+        let Some(database) = Database::new(&name) else {
+            return;
+        };
+        let options = PgOptions::new().lock_wait(FOREVER).coalescing(coalescing);
+        let store = database.store(options, 4).await;
+        let mut owned = Vec::new();
+        for number in 0..20 {
+            let claim = claim(&format!("locked-{number}"));
+            win(&store, &claim).await;
+            owned.push(claim);
+        }
+        let mut open = database.connection().await;
+        open.execute("BEGIN; SELECT 1 FROM idem_record FOR UPDATE")
+            .await
+            .unwrap();
+        let free = claim("free");
+        win(&store, &free).await;
+        let locked: Vec<Written> = owned
+            .into_iter()
+            .map(|claim| {
+                let store = store.clone();
+                in_line(async move { store.transition(claim.id(), owner(&claim), &renew()).await })
+            })
+            .collect();
+        // Were each of them to wait, this would take twenty times as long as a test may.
+        applied(soon(store.transition(free.id(), owner(&free), &renew())).await);
+        for locked in locked {
+            let locked = soon(locked).await.unwrap();
+            assert!(matches!(locked, Ok(TransitionOutcome::Contended { .. })));
+        }
+        open.execute("ROLLBACK").await.unwrap();
+    }
+}
+
+/// Postgres makes a writer wait for those who wait before it, and then for the row. Both together are within the bound.
+#[tokio::test]
+async fn a_write_behind_another_one_that_waits_is_within_the_bound() {
+    const BOUND: Duration = Duration::from_secs(4);
+    let Some(database) = Database::new("behind_another") else {
+        return;
+    };
+    let store = database.store(PgOptions::new().lock_wait(BOUND), 4).await;
+    let locked = claim("locked");
+    win(&store, &locked).await;
+    let mut open = database.connection().await;
+    open.execute("BEGIN; SELECT 1 FROM idem_record FOR UPDATE")
+        .await
+        .unwrap();
+    // It waits first, and gives up when the store's write has waited for it for nearly half of the bound.
+    let waiting = database.connect_options();
+    let mut waiting = PgConnection::connect_with(&waiting).await.unwrap();
+    let first = tokio::spawn(async move {
+        let sql = "SET lock_timeout = '1500ms'; SELECT 1 FROM idem_record FOR UPDATE";
+        assert!(waiting.execute(sqlx::raw_sql(sql)).await.is_err());
+    });
+    database.until_waiting(1).await;
+    let asked = Instant::now();
+    let written = store
+        .transition(locked.id(), owner(&locked), &complete("x"))
+        .await;
+    let took = asked.elapsed();
+    assert!(matches!(written, Ok(TransitionOutcome::Contended { .. })));
+    assert!(took > BOUND / 2, "it did not wait twice: {took:?}");
+    assert!(took <= BOUND, "{took:?}");
+    soon(first).await.unwrap();
+    open.execute("ROLLBACK").await.unwrap();
 }
 
 #[tokio::test]
