@@ -9,7 +9,7 @@ use lexopt::{Arg, Parser, ValueExt as _};
 use thiserror::Error;
 
 use crate::listen::Lifetime;
-use crate::service::{Keys, Settings};
+use crate::service::{Database, InvalidPostgresUrl, Keys, PostgresUrl, Settings};
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -20,13 +20,15 @@ pub enum Command {
     Story {
         /// On a service that honours the keys, or on one that ignores them.
         keys: Keys,
+        /// The database of its store; a temporary SQLite file if there is none.
+        postgres: Option<PostgresUrl>,
         /// The Redis in front of its store, if there is to be one.
         redis: Option<String>,
     },
     /// Keep a provider and a service running, to be tried by hand.
     Serve {
-        /// The database; a temporary one if there is none.
-        store: Option<PathBuf>,
+        /// The database; a temporary SQLite file if there is none.
+        store: Option<Database>,
         /// The Redis in front of it, if there is to be one.
         redis: Option<String>,
     },
@@ -56,16 +58,25 @@ Idempotency keys, played against a running service.
 
 Usage: cargo demo                        play the story; takes some ten seconds
        cargo demo --ignore-keys          play it on a service that ignores the keys, to see what they are for
+       cargo demo --store URL            play it on that Postgres instead of SQLite
        cargo demo --redis URL            play it with that Redis in front of the store, as a negative cache
-       cargo demo serve [--store PATH]   keep the service running, and print curl commands to try
+       cargo demo serve [--store STORE]  keep the service running, and print curl commands to try
 
 The two processes that the demo starts, for use by themselves:
 
-       cargo demo service --provider URL --store PATH [options]
+       cargo demo service --provider URL --store STORE [options]
        cargo demo provider --ledger PATH [options]
 
+A store is the path of a SQLite database, or the URL of a Postgres database, such as
+postgres://user@127.0.0.1:5432/shop. A password is safer in the variable PGPASSWORD: others can read command lines.
+
+Options of the story:
+  --store URL                a Postgres database [default: a temporary SQLite database]. The story works in a schema of
+                             its own there, and drops it at the end
+
 Options of serve:
-  --store PATH               the SQLite database, kept afterwards [default: a temporary one]
+  --store STORE              a SQLite database, kept afterwards, or a Postgres database, in a schema of its own that is
+                             dropped at the end [default: a temporary SQLite database]
   --redis URL                a Redis in front of it, such as redis://127.0.0.1:6379
 
 Options of service and provider:
@@ -74,7 +85,9 @@ Options of service and provider:
 
 Options of service:
   --provider URL             where the provider is, such as http://127.0.0.1:9000
-  --store PATH               the SQLite database of the records
+  --store STORE              the database of the records
+  --schema NAME              the schema of the records in a Postgres database, made if it is missing
+                             [default: charges]
   --redis URL                a Redis in front of it, which says that a key is busy and nothing else
   --lease DURATION           how long a process that is not heard of keeps a key [default: 90s]
   --retention DURATION       how long an answer is kept [default: 24h]
@@ -121,7 +134,8 @@ struct Given {
     listen: Option<SocketAddr>,
     until_input_ends: bool,
     provider: Option<String>,
-    store: Option<PathBuf>,
+    store: Option<Database>,
+    schema: Option<String>,
     redis: Option<String>,
     ledger: Option<PathBuf>,
     ignore_keys: bool,
@@ -140,11 +154,12 @@ impl Given {
     ) -> Result<(), ArgumentError> {
         let belongs = match name {
             "listen" | "until-input-ends" => &["service", "provider"][..],
-            "store" => &["serve", "service"],
-            "redis" => &["", "serve", "service"],
+            "store" | "redis" => &["", "serve", "service"],
             "ledger" => &["provider"],
             "ignore-keys" => &["", "service"],
-            "provider" | "lease" | "retention" | "provider-timeout" | "pause-at" => &["service"],
+            "provider" | "schema" | "lease" | "retention" | "provider-timeout" | "pause-at" => {
+                &["service"]
+            }
             _ => &[],
         };
         let unknown = belongs.is_empty();
@@ -158,7 +173,8 @@ impl Given {
             "listen" => self.listen = Some(parser.value()?.parse()?),
             "until-input-ends" => self.until_input_ends = true,
             "provider" => self.provider = Some(url(parser.value()?.string()?)?),
-            "store" => self.store = Some(parser.value()?.into()),
+            "store" => self.store = Some(Database::parse(parser.value()?)?),
+            "schema" => self.schema = Some(parser.value()?.string()?),
             "redis" => self.redis = Some(parser.value()?.string()?),
             "ledger" => self.ledger = Some(parser.value()?.into()),
             "ignore-keys" => self.ignore_keys = true,
@@ -189,6 +205,11 @@ impl Given {
         match name {
             None => Ok(Command::Story {
                 keys,
+                postgres: match self.store {
+                    None => None,
+                    Some(Database::Postgres { url, .. }) => Some(url),
+                    Some(Database::Sqlite(_)) => return Err(ArgumentError::StoryKeepsNoFile),
+                },
                 redis: self.redis,
             }),
             Some("serve") => Ok(Command::Serve {
@@ -202,7 +223,13 @@ impl Given {
             }),
             Some("service") => {
                 let provider = self.provider.ok_or(ArgumentError::Missing("--provider"))?;
-                let store = self.store.ok_or(ArgumentError::Missing("--store"))?;
+                let mut store = self.store.ok_or(ArgumentError::Missing("--store"))?;
+                if let Some(name) = self.schema {
+                    match &mut store {
+                        Database::Postgres { schema, .. } => *schema = name,
+                        Database::Sqlite(_) => return Err(ArgumentError::FileHasNoSchema),
+                    }
+                }
                 let production = Settings::new(provider, store);
                 let settings = Settings {
                     lease: self.lease.unwrap_or(production.lease),
@@ -274,6 +301,18 @@ pub enum ArgumentError {
     /// A text is no address of a provider.
     #[error("{0:?} is not an address such as http://127.0.0.1:9000")]
     NotAUrl(String),
+    /// The story was given a file.
+    #[error(
+        "the story keeps no SQLite database: --store takes the URL of a Postgres database here, such as \
+         postgres://user@host/database"
+    )]
+    StoryKeepsNoFile,
+    /// A SQLite database was given a schema.
+    #[error("the option --schema is for a Postgres database, and --store names a SQLite one")]
+    FileHasNoSchema,
+    /// A text begins like the URL of a Postgres database, and is none.
+    #[error(transparent)]
+    Postgres(#[from] InvalidPostgresUrl),
     /// Anything else.
     #[error(transparent)]
     Malformed(#[from] lexopt::Error),
@@ -290,7 +329,11 @@ mod tests {
     #[test]
     fn the_story_is_what_happens_without_a_word() {
         let keys = |line| match parsed(line) {
-            Ok(Command::Story { keys, redis: None }) => keys,
+            Ok(Command::Story {
+                keys,
+                postgres: None,
+                redis: None,
+            }) => keys,
             other => panic!("{other:?}"),
         };
         assert_eq!(keys(""), Keys::Honoured);
@@ -316,6 +359,33 @@ mod tests {
     }
 
     #[test]
+    fn a_postgres_goes_with_everything_that_has_a_service() {
+        let url = "postgres://u@localhost/shop";
+        let story = parsed(&format!("--ignore-keys --store {url}"));
+        assert!(matches!(
+            story,
+            Ok(Command::Story {
+                postgres: Some(_),
+                ..
+            })
+        ));
+        let schema = |more: &str| match parsed(&format!("{more} --store {url}")) {
+            Ok(Command::Serve {
+                store: Some(Database::Postgres { schema, .. }),
+                ..
+            }) => schema,
+            Ok(Command::Service { settings, .. }) => match settings.store {
+                Database::Postgres { schema, .. } => schema,
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(schema("serve"), "charges");
+        assert_eq!(schema("service --provider http://p"), "charges");
+        assert_eq!(schema("service --provider http://p --schema mine"), "mine");
+    }
+
+    #[test]
     fn a_service_is_set_up_as_it_is_told() {
         let line = "service --listen 127.0.0.1:80 --provider http://127.0.0.1:9000/ --store r.db --lease 1500ms \
                     --retention 2h --provider-timeout 3s --pause-at checkpointed --until-input-ends";
@@ -330,7 +400,7 @@ mod tests {
         assert_eq!(address.port(), 80);
         assert_eq!(lifetime, Lifetime::UntilInputEnds);
         assert_eq!(settings.provider, "http://127.0.0.1:9000");
-        assert_eq!(settings.store, PathBuf::from("r.db"));
+        assert!(matches!(settings.store, Database::Sqlite(path) if path.as_os_str() == "r.db"));
         assert_eq!(settings.lease, Duration::from_millis(1500));
         assert_eq!(settings.retention, Duration::from_secs(7200));
         assert_eq!(settings.provider_timeout, Duration::from_secs(3));
@@ -344,6 +414,10 @@ mod tests {
             "serve twice",
             "serve --store",
             "--store r.db",
+            "--store postgres://host:port/shop",
+            "serve --store postgresql://[",
+            "serve --store postgres://host/shop --schema mine",
+            "service --provider http://p --store r.db --schema mine",
             "serve --ledger l",
             "--nonsense",
             "-x",

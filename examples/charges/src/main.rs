@@ -49,7 +49,11 @@ async fn run(command: Command) -> Result<Ending, Box<dyn Error>> {
                 _ => Ok(Ending::Good),
             }
         }
-        Command::Story { keys, redis } => Ok(demo::play(keys, redis).await?),
+        Command::Story {
+            keys,
+            postgres,
+            redis,
+        } => Ok(demo::play(keys, postgres, redis).await?),
         Command::Serve { store, redis } => Ok(demo::serve(store, redis).await?),
         Command::Service {
             address,

@@ -2,14 +2,12 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::panic,
     reason = "helpers of tests are not tests in the lint's eyes"
 )]
 
-use std::io::{BufRead as _, BufReader};
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+mod story;
+
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
@@ -17,83 +15,17 @@ use charges::demo::Process;
 use charges::http::{HttpClient, HttpError, Reply};
 use charges::provider::Ledger;
 use charges::service::PAUSED;
+use story::{
+    PROGRAM, account, assert_it_ended_well, assert_no_process, assert_nothing_is_left, commands,
+    curl, process_with, program, run, signal, until,
+};
 use tempfile::TempDir;
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_charges");
-
-/// Runs the program with its temporary files in `directory`.
-fn program(directory: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(PROGRAM);
-    command
-        .args(arguments)
-        .env("TMPDIR", directory)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    command
-}
-
-fn run(arguments: &[&str]) -> (Output, TempDir) {
-    let directory = TempDir::new().unwrap();
-    let output = program(directory.path(), arguments).output().unwrap();
-    (output, directory)
-}
-
-/// The number behind this name in the account.
-fn account(output: &Output, name: &str) -> Option<u32> {
-    let text = String::from_utf8_lossy(&output.stdout);
-    let rest = text
-        .lines()
-        .find_map(|line| line.trim().strip_prefix(name))?;
-    rest.split_whitespace().next()?.parse().ok()
-}
-
-fn assert_nothing_is_left(directory: &Path) {
-    let left: Vec<_> = std::fs::read_dir(directory).unwrap().collect();
-    assert!(left.is_empty(), "{left:?}");
-    assert_no_process(directory);
-}
-
-/// The servers have files of the directory on their command lines.
-fn assert_no_process(directory: &Path) {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while let Some(line) = process_with(directory) {
-        assert!(Instant::now() < deadline, "still running: {line}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn process_with(directory: &Path) -> Option<String> {
-    let directory = directory.to_str().unwrap();
-    std::fs::read_dir("/proc").unwrap().find_map(|process| {
-        let line = std::fs::read(process.ok()?.path().join("cmdline")).ok()?;
-        let line = String::from_utf8_lossy(&line).replace('\0', " ");
-        line.contains(directory).then_some(line)
-    })
-}
 
 #[test]
 fn the_story_ends_well() {
     let (output, directory) = run(&[]);
+    assert_it_ended_well(&output);
     let text = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{text}");
-    assert_eq!(
-        account(&output, "operations that the clients wanted"),
-        Some(11)
-    );
-    assert_eq!(
-        account(&output, "charges in the provider's ledger"),
-        Some(10)
-    );
-    for nothing in [
-        "charged too often",
-        "lost",
-        "answers that differed",
-        "not as the story has it",
-    ] {
-        assert_eq!(account(&output, nothing), Some(0), "{nothing}");
-    }
-    assert!(account(&output, "requests that they sent").unwrap() > 70);
     assert!(!text.contains('\x1b'), "colours without a terminal");
     assert!(
         output.stderr.is_empty(),
@@ -181,31 +113,6 @@ async fn a_server_that_ends_before_it_is_ready_is_quoted() {
     assert!(said.contains("No such file"), "{said}");
 }
 
-/// Starts the program and waits until it prints such a line.
-fn until(directory: &Path, arguments: &[&str], printed: &str) -> (Child, Vec<String>) {
-    let mut child = program(directory, arguments).spawn().unwrap();
-    let mut lines = Vec::new();
-    let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
-    for line in output.by_ref().map_while(Result::ok) {
-        let found = line.contains(printed);
-        lines.push(line);
-        if found {
-            // It goes on printing, and somebody must read it.
-            std::thread::spawn(move || output.for_each(drop));
-            return (child, lines);
-        }
-    }
-    child.wait().unwrap();
-    panic!("it never printed {printed:?}: {lines:?}");
-}
-
-fn signal(child: &Child, signal: &str) {
-    let killed = Command::new("kill")
-        .args([signal, &child.id().to_string()])
-        .status();
-    assert!(killed.unwrap().success());
-}
-
 #[test]
 fn an_interrupted_story_leaves_nothing_behind() {
     for interrupt in ["-INT", "-TERM", "-HUP"] {
@@ -236,15 +143,11 @@ fn what_serve_prints_can_be_tried() {
         &["serve", "--store", store.to_str().unwrap()],
         "Ctrl-C ends it",
     );
-    let commands = lines.join("\n").replace("\\\n", " ");
-    let commands: Vec<_> = commands
-        .lines()
-        .filter(|line| line.starts_with("curl "))
-        .collect();
+    let commands = commands(&lines);
     assert_eq!(commands.len(), 5);
     let statuses: Vec<_> = commands.iter().map(|command| curl(command)).collect();
     assert_eq!(statuses, ["201", "422", "201", "504", "201"]);
-    assert_eq!(curl(commands[0]), "201");
+    assert_eq!(curl(&commands[0]), "201");
     signal(&child, "-INT");
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert_no_process(directory.path());
@@ -252,14 +155,6 @@ fn what_serve_prints_can_be_tried() {
     let ledger = Ledger::read(&directory.path().join("kept.db.ledger.jsonl")).unwrap();
     // Two customers' charges, the slow one, and a refund.
     assert_eq!(ledger.len(), 4);
-}
-
-/// The status that a printed command gets. The shell reads the line, as it would for whoever pastes it.
-fn curl(command: &str) -> String {
-    let script = format!("{command} -s");
-    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
-    let answer = String::from_utf8_lossy(&output.stdout).into_owned();
-    answer.split(' ').nth(1).unwrap_or_default().to_owned()
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
+use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
 use idem_core::StoreError;
+use idem_postgres::sqlx;
 use thiserror::Error;
 
 use crate::http::HttpError;
@@ -24,6 +26,25 @@ pub enum DemoError {
         path: PathBuf,
         /// Why.
         source: StoreError,
+    },
+    /// The database that was named cannot be reached, or no schema be made in it.
+    #[error("there is no place for the records in {database}")]
+    Postgres {
+        /// Which database.
+        database: String,
+        /// Why.
+        source: sqlx::Error,
+    },
+    /// What the demo has made in the database is still there.
+    #[error("the schema {schema} is left in {database}; drop it by hand")]
+    SchemaLeft {
+        /// Which schema.
+        schema: String,
+        /// Of which database.
+        database: String,
+        /// Why it could not be dropped.
+        #[source]
+        why: Box<dyn Error + Send + Sync>,
     },
     /// A process of the demo ended before it listened.
     #[error("the {name} ended before it was ready: {said}")]

@@ -6,6 +6,7 @@ mod judge;
 mod paper;
 mod process;
 mod scenes;
+mod schema;
 mod serve;
 mod stage;
 mod told;
@@ -16,9 +17,9 @@ pub use self::process::Process;
 pub use self::serve::serve;
 
 use self::paper::Paper;
+use self::schema::until_stopped;
 use self::stage::Stage;
-use crate::listen::{Lifetime, stop_asked};
-use crate::service::Keys;
+use crate::service::{Keys, PostgresUrl};
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub enum Ending {
     Interrupted,
 }
 
-/// Plays the whole story and prints it, with a Redis in front of the store if there is one.
+/// Plays the whole story and prints it: in SQLite or in that Postgres, with a Redis in front of it if there is one.
 ///
 /// # Errors
 ///
@@ -39,17 +40,18 @@ pub enum Ending {
 ///
 /// # Cancellation
 ///
-/// However it ends, the processes that it started are killed and its directory is removed.
-pub async fn play(keys: Keys, redis: Option<String>) -> Result<Ending, DemoError> {
-    let stop = stop_asked(Lifetime::UntilSignal)?;
-    let story = async {
+/// However it ends, the processes that it started are killed, its directory is removed, and its schema in the database is
+/// dropped. Dropping the future leaves the schema.
+pub async fn play(
+    keys: Keys,
+    postgres: Option<PostgresUrl>,
+    redis: Option<String>,
+) -> Result<Ending, DemoError> {
+    let story = async |records| {
         let paper = Paper::on_standard_output();
-        let mut stage = Stage::set(paper, keys, redis).await?;
+        let mut stage = Stage::set(paper, keys, records, redis).await?;
         scenes::play(&mut stage).await?;
         stage.conclude()
     };
-    tokio::select! {
-        ending = story => ending,
-        () = stop => Ok(Ending::Interrupted),
-    }
+    until_stopped(postgres, Ending::Interrupted, story).await
 }

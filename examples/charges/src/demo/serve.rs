@@ -3,25 +3,33 @@ use std::path::{Path, PathBuf};
 use idem_sqlite::SqliteKeyStore;
 
 use super::paper::{Ink, Paper};
+use super::schema::until_stopped;
 use super::{DemoError, Ending, Process};
-use crate::listen::{Lifetime, stop_asked};
+use crate::service::Database;
 
 /// Runs a provider and a service until Ctrl-C, and prints commands to try.
 ///
 /// # Errors
 ///
 /// [`DemoError`] when one of the two cannot be started, or ends by itself.
-pub async fn serve(store: Option<PathBuf>, redis: Option<String>) -> Result<Ending, DemoError> {
-    let stop = stop_asked(Lifetime::UntilSignal)?;
-    let served = async {
+pub async fn serve(store: Option<Database>, redis: Option<String>) -> Result<Ending, DemoError> {
+    let (postgres, kept) = match store {
+        Some(Database::Postgres { url, .. }) => (Some(url), None),
+        Some(Database::Sqlite(path)) => (None, Some(path)),
+        None => (None, None),
+    };
+    let served = async |schema: Option<Database>| {
         let temporary = tempfile::Builder::new().prefix("charges-demo-").tempdir()?;
-        let kept = store.is_some();
-        if let Some(path) = &store {
+        if let Some(path) = &kept {
             try_open(path).await?;
         }
-        let store = store.unwrap_or_else(|| temporary.path().join("records.db"));
-        let mut ledger = store.clone().into_os_string();
+        let file = match &kept {
+            Some(path) => path.clone(),
+            None => temporary.path().join("records.db"),
+        };
+        let mut ledger = file.clone().into_os_string();
         ledger.push(".ledger.jsonl");
+        let records = schema.unwrap_or(Database::Sqlite(file));
         let program = std::env::current_exe()?.into_os_string();
         let mut provider = Process::start(
             program.clone(),
@@ -32,29 +40,27 @@ pub async fn serve(store: Option<PathBuf>, redis: Option<String>) -> Result<Endi
         let mut arguments = vec![
             "--provider".into(),
             provider.url().into(),
-            "--store".into(),
-            store.clone().into(),
             "--lease".into(),
             "5s".into(),
             "--provider-timeout".into(),
             "1s".into(),
         ];
+        arguments.extend(records.arguments());
         if let Some(redis) = redis {
             arguments.extend(["--redis".into(), redis.into()]);
         }
         let mut service = Process::start(program, "service", arguments).await?;
         let paper = Paper::on_standard_output();
         print(&paper, &service, &provider);
-        paper.line(format_args!("    records   {}", store.display()));
+        paper.line(format_args!("    records   {records}"));
         paper.line(format_args!(
             "    ledger    {}",
             PathBuf::from(ledger).display()
         ));
         paper.blank();
-        paper.say(if kept {
-            "Ctrl-C ends it. Both files are kept."
-        } else {
-            "Ctrl-C ends it and removes both files."
+        paper.say(match kept {
+            Some(_) => "Ctrl-C ends it. Both are kept.",
+            None => "Ctrl-C ends it and removes both.",
         });
         paper.check()?;
         tokio::select! {
@@ -62,10 +68,7 @@ pub async fn serve(store: Option<PathBuf>, redis: Option<String>) -> Result<Endi
             ended = provider.ends() => ended,
         }
     };
-    tokio::select! {
-        ended = served => ended,
-        () = stop => Ok(Ending::Good),
-    }
+    until_stopped(postgres, Ending::Good, served).await
 }
 
 /// The ledger lies beside the store, and the provider that opens it starts first. A path that is no good should

@@ -14,7 +14,7 @@ use super::told::{asks_to_come_back, is_fresh, notes, retry_after, subject};
 use super::{DemoError, Ending, Process};
 use crate::http::{HttpClient, HttpError, Reply};
 use crate::provider::{Kind, Ledger};
-use crate::service::{Keys, Place};
+use crate::service::{Database, Keys, Place};
 
 /// How long a process that is not heard of keeps a key, here.
 const LEASE: Duration = Duration::from_millis(2500);
@@ -44,6 +44,7 @@ pub(super) struct Stage {
     scene: usize,
     calls_before: u64,
     keys: Keys,
+    records: Database,
     redis: Option<String>,
     began: Instant,
     directory: TempDir,
@@ -57,10 +58,11 @@ pub(super) struct Difference {
 }
 
 impl Stage {
-    /// Starts both processes, and says what there is to see.
+    /// Starts both processes, and says what there is to see. Without a place for the records they are in a temporary file.
     pub(super) async fn set(
         paper: Paper,
         keys: Keys,
+        records: Option<Database>,
         redis: Option<String>,
     ) -> Result<Self, DemoError> {
         let directory = tempfile::Builder::new().prefix("charges-demo-").tempdir()?;
@@ -71,6 +73,8 @@ impl Stage {
             vec!["--ledger".into(), ledger.into()],
         )
         .await?;
+        let records =
+            records.unwrap_or_else(|| Database::Sqlite(directory.path().join("records.db")));
         let mut stage = Self {
             paper,
             service: None,
@@ -82,6 +86,7 @@ impl Stage {
             scene: 0,
             calls_before: 0,
             keys,
+            records,
             redis,
             began: Instant::now(),
             directory,
@@ -104,14 +109,13 @@ impl Stage {
         let about = |name: &str, url: &str, what: &str| {
             paper.line(format_args!("    {name:<10}{url:<25}{what}"));
         };
-        about(
-            "service",
-            &self.service_url,
-            match self.redis {
-                None => "a process; keys and answers in SQLite",
-                Some(_) => "a process; keys and answers in SQLite, with Redis in front of it",
-            },
+        let redis = self.redis.as_ref().map(|_| ", with Redis in front of it");
+        let records = format!(
+            "a process; keys and answers in {}{}",
+            self.records.kind(),
+            redis.unwrap_or_default()
         );
+        about("service", &self.service_url, &records);
         about(
             "provider",
             self.provider.url(),
@@ -406,13 +410,12 @@ impl Stage {
         let mut arguments: Vec<OsString> = vec![
             "--provider".into(),
             self.provider.url().into(),
-            "--store".into(),
-            self.directory.path().join("records.db").into(),
             "--lease".into(),
             format!("{}ms", LEASE.as_millis()).into(),
             "--provider-timeout".into(),
             format!("{}ms", PROVIDER_TIMEOUT.as_millis()).into(),
         ];
+        arguments.extend(self.records.arguments());
         if let Some(address) = self.service_url.strip_prefix("http://") {
             arguments.extend(["--listen".into(), address.into()]);
         }

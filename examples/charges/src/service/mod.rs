@@ -3,6 +3,7 @@
 
 mod accounts;
 mod charge;
+mod database;
 mod fields;
 mod gateway;
 mod idempotent;
@@ -15,7 +16,6 @@ mod step;
 
 use std::io;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use idem_core::executor::Idempotency;
 use idem_core::{InvalidPolicy, InvalidScope, KeyStore, Policy, StoreError};
+use idem_postgres::InvalidName;
 use idem_redis_cache::{InvalidNamespace, Namespace, NegativeCache, SetupError};
-use idem_sqlite::SqliteKeyStore;
 use idem_tower::{Attempt, Drained, IdempotencyLayer};
 use thiserror::Error;
 use tokio::time::sleep;
@@ -39,6 +39,7 @@ use self::payload::Payload;
 use self::problem::Problem;
 use crate::listen::{Lifetime, serve};
 
+pub use self::database::{Database, InvalidPostgresUrl, PostgresUrl};
 pub use self::pause::{PAUSED, Place, UnknownPlace};
 
 /// The largest request body, in bytes.
@@ -52,7 +53,7 @@ pub struct Settings {
     /// How long the provider may take.
     pub provider_timeout: Duration,
     /// The database of the records.
-    pub store: PathBuf,
+    pub store: Database,
     /// The Redis in front of it, if there is one.
     pub redis: Option<String>,
     /// How long a process that is not heard of keeps a key.
@@ -68,11 +69,11 @@ pub struct Settings {
 impl Settings {
     /// A service for this provider and this database, as it would run in production.
     #[must_use]
-    pub fn new(provider: impl Into<String>, store: impl Into<PathBuf>) -> Self {
+    pub fn new(provider: impl Into<String>, store: Database) -> Self {
         Self {
             provider: provider.into(),
             provider_timeout: Duration::from_secs(10),
-            store: store.into(),
+            store,
             redis: None,
             lease: Duration::from_secs(90),
             retention: Duration::from_secs(24 * 3600),
@@ -173,8 +174,8 @@ pub async fn run(
     settings: Settings,
     lifetime: Lifetime,
 ) -> Result<(), ServiceError> {
-    let store = Arc::new(SqliteKeyStore::open(&settings.store).await?);
-    let service = Service::new(in_front_of(store.clone(), &settings)?, &settings)?;
+    let open = settings.store.open().await?;
+    let service = Service::new(in_front_of(open.store(), &settings)?, &settings)?;
     let sweeper = tokio::spawn({
         let service = Arc::clone(&service);
         async move { service.sweep().await }
@@ -189,13 +190,13 @@ pub async fn run(
             left.running_for
         );
     }
-    store.close().await;
+    open.close().await;
     Ok(())
 }
 
 /// The store itself, or a cache in front of it that answers duplicates of what is in progress.
 fn in_front_of(
-    store: Arc<SqliteKeyStore>,
+    store: Arc<dyn KeyStore>,
     settings: &Settings,
 ) -> Result<Arc<dyn KeyStore>, ServiceError> {
     let Some(url) = &settings.redis else {
@@ -234,6 +235,9 @@ pub enum ServiceError {
     /// The database cannot be opened.
     #[error("the database of the records cannot be opened")]
     Store(#[from] StoreError),
+    /// The schema in the database has no usable name.
+    #[error("the schema of the records has no usable name")]
+    Schema(#[from] InvalidName),
     /// The cache has no usable name.
     #[error("the cache has no usable name")]
     Namespace(#[from] InvalidNamespace),

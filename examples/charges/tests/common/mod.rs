@@ -16,7 +16,7 @@ use axum::body::Body;
 use axum::http::Request;
 use charges::http::{HttpClient, Reply};
 use charges::provider::{self, Entry, Ledger};
-use charges::service::{Service, Settings};
+use charges::service::{Database, Service, Settings};
 use idem_core::{KeyStore, MemoryKeyStore, SystemClock};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -44,7 +44,10 @@ impl Servers {
         let settings = Settings {
             lease: Duration::from_millis(300),
             provider_timeout: Duration::from_secs(1),
-            ..Settings::new(format!("http://{provider}"), "unused")
+            ..Settings::new(
+                format!("http://{provider}"),
+                Database::Sqlite("unused".into()),
+            )
         };
         let service = Service::new(store, &settings).unwrap();
         Self {
