@@ -135,6 +135,10 @@
 //! [`Disposition::Joined`]. The layer then stores nothing: it reads the record back and sends what the transaction
 //! committed, or, if it did not commit, tells the client to send the same request again.
 //!
+//! So it does not matter whether the handler heard how its commit ended: if that fails, it says `Joined` as well, and the
+//! record says the rest. What failed *before* the commit is undone, and [`Disposition::Retryable`] lets the retry run at once
+//! instead of after the lease. The example `axum_postgres` is such a service, whole.
+//!
 //! # CORS
 //!
 //! A browser shows a script neither header unless it is told to: pass [`EXPOSED_HEADERS`] to
