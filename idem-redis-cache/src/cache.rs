@@ -1,5 +1,5 @@
 use std::fmt;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,16 +9,17 @@ use idem_core::{
     Swept, Transition, TransitionOutcome,
 };
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 
 use crate::connection::Source;
 use crate::entry::{Entry, Lifetime};
 use crate::flights::{Flights, Heard, Part, Seat, Verdict};
-use crate::link::Link;
+use crate::link::{Asked, Link};
 use crate::local::Local;
 use crate::names::{Name, Names};
 use crate::rule::{ended, learn, refuse, was_refused};
 use crate::sighting::Sighting;
-use crate::stats::Counters;
+use crate::stats::{Counters, Event};
 use crate::{CacheOptions, CacheStats, Namespace, SetupError};
 
 /// A [`KeyStore`] in front of another one, that answers *busy* from Redis and leaves everything else to the store.
@@ -49,12 +50,23 @@ pub struct NegativeCache<S> {
     cap: Lifetime,
     link: Arc<Link>,
     flights: Flights,
-    local: Option<Local>,
+    local: Local,
+    /// Whether the tier in this process is in front of Redis. It is behind it at any rate.
+    local_first: bool,
+    /// Claims that have waited for others long enough, and ask the store by themselves.
+    alone: Semaphore,
     counters: Arc<Counters>,
 }
 
 /// How often a claim joins others of its key before it asks the store by itself.
 const ROUNDS: u32 = 16;
+
+/// How many claims at once may do so. They are there when the store itself is stuck or fails, and is not to be sent ten
+/// thousand more.
+const ALONE: usize = 16;
+
+/// How many keys are remembered here for when Redis cannot be asked.
+const RESERVE: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4095);
 
 impl<S: KeyStore> NegativeCache<S> {
     /// A cache in front of `store`, with the default [`CacheOptions`]. It connects when it is used first, in the
@@ -71,7 +83,7 @@ impl<S: KeyStore> NegativeCache<S> {
 impl<S> NegativeCache<S> {
     pub(crate) fn new(store: S, source: Source, options: CacheOptions, cap: Lifetime) -> Self {
         let names = Names::new(&options.prefix, options.namespace.clone());
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(Counters::new(&options.namespace));
         let link = Link::new(source, &options, names.probe(), cap, Arc::clone(&counters));
         Self {
             store,
@@ -79,7 +91,9 @@ impl<S> NegativeCache<S> {
             cap,
             link: Arc::new(link),
             flights: Flights::new(),
-            local: options.local_tier.map(Local::new),
+            local: Local::new(options.local_tier.unwrap_or(RESERVE)),
+            local_first: options.local_tier.is_some(),
+            alone: Semaphore::new(ALONE),
             counters,
         }
     }
@@ -107,9 +121,10 @@ impl<S> NegativeCache<S> {
     }
 
     /// Says it if this process knows it without asking anybody.
-    fn known_here(&self, name: &Name, claim: &Claim) -> Option<ClaimOutcome> {
-        let sighting = self.local.as_ref()?.find(&name.digest)?;
-        self.say(name, &sighting, claim, Instant::now())
+    fn known_here(&self, name: &Name, claim: &Claim) -> Option<(Sighting, ClaimOutcome)> {
+        let sighting = self.local.find(&name.digest)?;
+        let refused = self.say(name, &sighting, claim, Instant::now())?;
+        Some((sighting, refused))
     }
 
     /// What is known says to a claim that was made at `asked`. It may have waited since to hear it, as one may wait for a
@@ -123,14 +138,12 @@ impl<S> NegativeCache<S> {
     ) -> Option<ClaimOutcome> {
         let left = sighting.left(asked);
         let refused = refuse(name, &sighting.entry, left, claim)?;
-        self.counters.shared_hits.count();
+        self.counters.count(Event::SharedHit);
         Some(refused)
     }
 
     fn keep_here(&self, name: &Name, sighting: Sighting) {
-        if let Some(local) = &self.local {
-            local.put(name.digest, sighting, Instant::now());
-        }
+        self.local.put(name.digest, sighting, Instant::now());
     }
 }
 
@@ -143,36 +156,70 @@ impl<S: KeyStore> NegativeCache<S> {
         seat: Seat<'_>,
     ) -> Result<ClaimOutcome, StoreError> {
         let asked = Instant::now();
-        let redis = self.link.look(name).await;
-        if let Some((entry, left)) = redis.found
-            && let Some(refused) = refuse(name, &entry, left, claim)
-        {
-            self.counters.hits.count();
-            let sighting = Sighting::new(entry, asked, left);
-            if seat.tell(Verdict::InProgress(sighting)) {
-                self.keep_here(name, sighting);
+        let anchor = match self.link.look(name).await {
+            Asked::Answered { anchor, found } => {
+                if let Some((entry, left)) = found
+                    && let Some(refused) = refuse(name, &entry, left, claim)
+                {
+                    self.counters.count(Event::Hit);
+                    let sighting = Sighting::new(entry, asked, left);
+                    seat.tell(Verdict::InProgress(sighting), || {
+                        self.keep_here(name, sighting);
+                    });
+                    return Ok(refused);
+                }
+                self.counters.count(Event::Miss);
+                Some(anchor)
             }
-            return Ok(refused);
-        }
-        if redis.anchor.is_some() {
-            self.counters.misses.count();
-        }
+            // What was learnt less than the cap ago is as good as it would be in Redis. Without it every claim that does
+            // not happen to be under way with another would go to the store.
+            in_vain => {
+                if let Some((sighting, refused)) = self.known_here(name, claim) {
+                    seat.tell(Verdict::InProgress(sighting), || ());
+                    return Ok(refused);
+                }
+                self.counters.count(match in_vain {
+                    Asked::Unasked => Event::Bypassed,
+                    _ => Event::Unanswered,
+                });
+                None
+            }
+        };
 
         let asked = Instant::now();
         let outcome = self.store.claim(claim).await;
-        let Some((held, entry)) = self.learn(name, &outcome) else {
-            seat.tell(Verdict::Other);
-            return outcome;
-        };
-        let sighting = Sighting::new(entry, asked, entry.lifetime.as_duration());
-        let still_true = seat.tell(Verdict::InProgress(sighting));
-        if still_true && was_refused(claim, held) {
-            self.keep_here(name, sighting);
-            if let Some(anchor) = redis.anchor {
-                self.link.remember(name, entry, anchor).await;
+        match &outcome {
+            Ok(ClaimOutcome::Contended { retry_after }) => {
+                let retry_after = *retry_after;
+                seat.tell(Verdict::Contended { retry_after }, || ());
             }
+            // One failure is not everybody's. Somebody else asks.
+            Err(error) if error.is_retryable() => drop(seat),
+            _ => match self.learn(name, &outcome) {
+                None => {
+                    seat.tell(Verdict::Other, || ());
+                }
+                Some((held, entry)) => {
+                    let lifetime = entry.lifetime.as_duration();
+                    let sighting = Sighting::new(entry, asked, lifetime);
+                    seat.tell(Verdict::InProgress(sighting), || {
+                        if was_refused(claim, held) {
+                            self.keep_here(name, sighting);
+                            if let Some(anchor) = anchor {
+                                self.link.remember(name, entry, anchor);
+                            }
+                        }
+                    });
+                }
+            },
         }
         outcome
+    }
+
+    /// Asks the store and nobody else.
+    async fn ask(&self, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
+        self.counters.count(Event::Bypassed);
+        self.store.claim(claim).await
     }
 
     fn learn<'a>(
@@ -194,11 +241,12 @@ impl<S: KeyStore> KeyStore for NegativeCache<S> {
             return self.store.claim(claim).await;
         }
         let name = self.names.of(claim.id());
-        if let Some(refused) = self.known_here(&name, claim) {
+        if self.local_first
+            && let Some((_, refused)) = self.known_here(&name, claim)
+        {
             return Ok(refused);
         }
-        // Whoever waited for one that was dropped, or heard what was over when it asked, joins again. Every round but the
-        // last is as long as it takes another claim to be answered.
+        // Whoever waited for one that was dropped, failed or got stuck, or heard what was over when it asked, joins again.
         for _ in 0..ROUNDS {
             let asked = Instant::now();
             let heard = match self.flights.join(&name.digest) {
@@ -211,15 +259,22 @@ impl<S: KeyStore> KeyStore for NegativeCache<S> {
                         return Ok(refused);
                     }
                     if !sighting.left(asked).is_zero() {
-                        break;
+                        return self.ask(claim).await;
                     }
                 }
-                Heard::Verdict(Verdict::Other) | Heard::Late => break,
+                Heard::Verdict(Verdict::Contended { retry_after }) => {
+                    self.counters.count(Event::SharedHit);
+                    return Ok(ClaimOutcome::Contended { retry_after });
+                }
+                Heard::Verdict(Verdict::Other) => return self.ask(claim).await,
                 Heard::Gone => {}
             }
         }
-        self.counters.bypassed.count();
-        self.store.claim(claim).await
+        let Ok(_seat) = self.alone.try_acquire() else {
+            let doing = "too many claims of one key wait for an answer; send it again later";
+            return Err(StoreError::unavailable(doing).about(claim.id()));
+        };
+        self.ask(claim).await
     }
 
     async fn transition(
@@ -233,10 +288,8 @@ impl<S: KeyStore> KeyStore for NegativeCache<S> {
             let name = self.names.of(id);
             // What this process has learnt before is void before its next claim can ask.
             self.flights.void(&name.digest);
-            if let Some(local) = &self.local {
-                local.remove(&name.digest, token);
-            }
-            self.link.forget(&name, token).await;
+            self.local.remove(&name.digest, token);
+            self.link.forget(&name, token);
         }
         Ok(outcome)
     }

@@ -40,9 +40,10 @@ pub(crate) enum Source {
 
 impl Source {
     pub(crate) fn ours(client: Client, options: &CacheOptions) -> Self {
-        // Commands have a timeout already, one that covers the caller's own connections as well.
+        // Both have timeouts already: ones that cover the caller's own connections as well, and that do not count the
+        // time in which this process was held up.
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(options.connect_timeout))
+            .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(options.in_flight.get().min(1024));
         Self::Ours { client, config }

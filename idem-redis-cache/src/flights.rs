@@ -5,9 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::timeout;
 
 use crate::names::Digest;
+use crate::patience::{Late, within};
 use crate::sighting::Sighting;
 
 /// Claims of one process that are under way, by record. Of many for the same record at once one asks, and the others
@@ -26,8 +26,8 @@ type Shard = HashMap<Digest, Flight>;
 /// More than the cores of most machines, so that tasks seldom meet at a lock.
 const SHARDS: usize = 32;
 
-/// How long others wait for the one that asks. It may be stuck, or nobody may poll it; then they ask for themselves. A
-/// machine that is short of time makes everything late, and is not helped by ten thousand more who ask.
+/// How long others wait for the one that asks. It may be stuck, or nobody may poll it; then one of them asks. A machine
+/// that is short of time makes everything late, and is not helped by ten thousand more who ask.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -42,6 +42,8 @@ struct Flight {
 pub(crate) enum Verdict {
     /// That this attempt is in progress.
     InProgress(Sighting),
+    /// That somebody was writing the record, and how soon it is worth asking again.
+    Contended { retry_after: Duration },
     /// Something that each has to hear for itself.
     Other,
 }
@@ -59,10 +61,9 @@ pub(crate) enum Part<'a> {
 #[derive(Debug)]
 pub(crate) enum Heard {
     Verdict(Verdict),
-    /// The one in front was dropped, or what it asked for has changed since. Somebody else should ask.
+    /// The one in front was dropped, failed, or is stuck and has lost its place; or what it asked for has changed since.
+    /// Somebody else should ask.
     Gone,
-    /// Nothing in time: the one in front is stuck, and has lost its place.
-    Late,
 }
 
 impl Flights {
@@ -109,12 +110,8 @@ impl Flights {
         self.shard(digest).remove(digest);
     }
 
-    /// Takes this flight off the list, and no other that has its place by now.
     fn take(&self, digest: &Digest, number: u64) -> Option<Flight> {
-        match self.shard(digest).entry(*digest) {
-            Place::Occupied(flight) if flight.get().number == number => Some(flight.remove()),
-            _ => None,
-        }
+        take(&mut self.shard(digest), digest, number)
     }
 
     fn shard(&self, digest: &Digest) -> MutexGuard<'_, Shard> {
@@ -132,6 +129,14 @@ impl Flights {
     }
 }
 
+/// Takes this flight off the list, and no other that has its place by now.
+fn take(shard: &mut Shard, digest: &Digest, number: u64) -> Option<Flight> {
+    match shard.entry(*digest) {
+        Place::Occupied(flight) if flight.get().number == number => Some(flight.remove()),
+        _ => None,
+    }
+}
+
 /// The place of the one that asks. Dropping it lets the next one ask.
 #[derive(Debug)]
 pub(crate) struct Seat<'a> {
@@ -142,14 +147,23 @@ pub(crate) struct Seat<'a> {
 
 impl Seat<'_> {
     /// Tells the others, and says whether what was told is still true as far as this process knows.
-    pub(crate) fn tell(self, verdict: Verdict) -> bool {
-        let Some(flight) = self.flights.take(&self.digest, self.number) else {
-            return false;
+    ///
+    /// If it is, `note` is done before anybody can [void](Flights::void) it. So what it leaves behind is there before
+    /// whatever takes that away.
+    pub(crate) fn tell(self, verdict: Verdict, note: impl FnOnce()) -> bool {
+        let flight = {
+            let mut shard = self.flights.shard(&self.digest);
+            let flight = take(&mut shard, &self.digest, self.number);
+            if flight.is_some() {
+                note();
+            }
+            flight
         };
-        if let Some(sender) = flight.verdict {
+        let still_true = flight.is_some();
+        if let Some(sender) = flight.and_then(|flight| flight.verdict) {
             sender.send_replace(Some(verdict));
         }
-        true
+        still_true
     }
 }
 
@@ -171,12 +185,13 @@ pub(crate) struct Follower<'a> {
 impl Follower<'_> {
     /// Waits for what the one in front is told. If that takes too long its place is free, for this one or another.
     pub(crate) async fn hear(mut self) -> Heard {
-        match timeout(PATIENCE, self.verdict.wait_for(Option::is_some)).await {
+        match within(PATIENCE, self.verdict.wait_for(Option::is_some)).await {
             Ok(Ok(verdict)) => verdict.map_or(Heard::Gone, Heard::Verdict),
             Ok(Err(_)) => Heard::Gone,
-            Err(_) => {
+            Err(Late) => {
+                // The others hear that it is gone, and one of them asks.
                 drop(self.flights.take(&self.digest, self.number));
-                Heard::Late
+                Heard::Gone
             }
         }
     }
@@ -209,7 +224,7 @@ mod tests {
         let seat = lead(&flights, &ONE);
         let other = lead(&flights, &TWO);
         let followers = [follow(&flights, &ONE), follow(&flights, &ONE)];
-        assert!(seat.tell(Verdict::Other));
+        assert!(seat.tell(Verdict::Other, || ()));
         for follower in followers {
             assert!(matches!(
                 follower.hear().await,
@@ -237,14 +252,17 @@ mod tests {
         let flights = Flights::new();
         let stuck = lead(&flights, &ONE);
         let started = std::time::Instant::now();
-        let follower = follow(&flights, &ONE);
-        assert!(matches!(follower.hear().await, Heard::Late));
+        let (follower, another) = (follow(&flights, &ONE), follow(&flights, &ONE));
+        assert!(matches!(follower.hear().await, Heard::Gone));
         assert!(started.elapsed() >= PATIENCE);
+        // The others need not wait any more.
+        let heard = within(Duration::ZERO, another.hear()).await;
+        assert!(matches!(heard, Ok(Heard::Gone)), "{heard:?}");
         // Its place is free, and it cannot take it from its successor.
         let next = lead(&flights, &ONE);
         let follower = follow(&flights, &ONE);
-        assert!(!stuck.tell(Verdict::Other));
-        assert!(next.tell(Verdict::Other));
+        assert!(!stuck.tell(Verdict::Other, || ()));
+        assert!(next.tell(Verdict::Other, || ()));
         assert!(matches!(follower.hear().await, Heard::Verdict(_)));
     }
 
@@ -257,10 +275,27 @@ mod tests {
         // The next one asks afresh, and the old answer goes nowhere.
         let next = lead(&flights, &ONE);
         let second = follow(&flights, &ONE);
-        assert!(!seat.tell(Verdict::Other));
+        assert!(!seat.tell(Verdict::Other, || ()));
         assert!(matches!(follower.hear().await, Heard::Gone));
-        assert!(next.tell(Verdict::Other));
+        assert!(next.tell(Verdict::Other, || ()));
         assert!(matches!(second.hear().await, Heard::Verdict(_)));
         assert!(flights.is_empty());
+    }
+
+    /// What is noted while it is told is noted before anybody can say that it is over, or not at all.
+    #[test]
+    fn what_is_noted_is_noted_before_it_can_be_void() {
+        let flights = Flights::new();
+        let mut noted = false;
+        let seat = lead(&flights, &ONE);
+        assert!(seat.tell(Verdict::Other, || {
+            noted = true;
+            let shard = &flights.shards[usize::from(ONE[0])];
+            assert!(shard.try_lock().is_err(), "it could be void meanwhile");
+        }));
+        assert!(noted);
+        let seat = lead(&flights, &ONE);
+        flights.void(&ONE);
+        assert!(!seat.tell(Verdict::Other, || panic!("it is void already")));
     }
 }

@@ -73,8 +73,19 @@
 //! # Many at once
 //!
 //! Ten thousand copies that arrive in the same moment all find nothing in Redis. So claims of one key that are under way in
-//! one process ask once: one looks and asks, and the others hear what it was told, under the same rule. If the one in
-//! front is dropped another takes its place, and if it is stuck they ask the store after a second.
+//! one process ask once: one looks and asks, and the others hear what it was told, under the same rule.
+//!
+//! - If the one in front is dropped, or its store fails, another takes its place; if it is stuck for a second, too. After
+//!   sixteen rounds of that a claim asks the store by itself, and where sixteen do so already, it fails: the store is
+//!   [unavailable](idem_core::StoreErrorKind::Unavailable), and nothing was done.
+//! - If the store says that somebody is writing the record, that is
+//!   [so for all](idem_core::ClaimOutcome::Contended) who asked meanwhile.
+//! - If Redis cannot be asked or does not answer, what the store said goes on to be said in this process until the entry
+//!   would have ended. So a crowd that comes while Redis is away reaches the store about once per key, process and cap,
+//!   and not once per copy. Up to 4096 keys are remembered for this, or as many as the
+//!   [local tier](CacheOptions::local_tier) has.
+//! - A crowd keeps its own process busy. Time in which the process did not come to look for Redis's answer is
+//!   [not counted](CacheOptions::command_timeout) against Redis.
 //!
 //! # When Redis is slow or away
 //!
@@ -82,10 +93,24 @@
 //! most ([`CacheOptions::command_timeout`]); writes and removals are made in the background. After three timeouts, or one
 //! lost connection or refusal, Redis is not asked any more, and a claim costs a lock more than without a cache.
 //! Every now and then, at growing and spread intervals from a tenth of a second to five, one probe connects anew in the
-//! background and tries all that will be asked for; a read-only replica or a full server does not pass. Nothing waits in
-//! line: what is one too many is not asked, not written, not removed.
+//! background and tries all that will be asked for; a read-only replica, a full server, or a user without one of the
+//! rights below does not pass. Nothing waits in line: what is one too many is not asked, not written, not removed.
 //!
-//! [`NegativeCache::stats`] says how it goes.
+//! # What can be watched
+//!
+//! [`NegativeCache::stats`] says how it goes. A Redis that is of no use is a [`tracing`] event at level WARN with the
+//! `namespace` and Redis's own `reason`: once, and not at every probe; when it works again there is one at INFO. With the
+//! feature `metrics` the [`metrics`](https://docs.rs/metrics) facade is told the same as the stats. Every name has the
+//! label `namespace`. Keys, tenants and addresses are in none of it.
+//!
+//! | name | type | unit | labels | |
+//! |---|---|---|---|---|
+//! | `idem_cache_claims_total` | counter | claims | `answer` | `hit`: refused by what Redis said. `shared_hit`: answered by what this process had just learnt. `miss`: Redis had nothing, the store was asked. `unanswered`: Redis was asked in vain, and then the store. `bypassed`: the store was asked and Redis was not |
+//! | `idem_cache_odd_total` | counter | entries | | entries found that could not be read: of another type or format, or without an end |
+//! | `idem_cache_errors_total` | counter | commands | `kind` | `timeout`: not answered in time. `failure`: failed in another way, and probes that did not come through |
+//! | `idem_cache_entries_total` | counter | entries | `event` | `written`, `removed`, and `dropped`: not written or not removed, because of too much under way or Redis away |
+//! | `idem_cache_breaker_openings_total` | counter | openings | | how often Redis was given up for a while |
+//! | `idem_cache_breaker_state` | gauge | | | 0 closed (Redis is asked), 1 half open (a probe is under way), 2 open |
 //!
 //! # What it needs
 //!
@@ -104,7 +129,7 @@
 //! # Features
 //!
 //! `tls-rustls`, `tls-rustls-webpki-roots`, `tls-native`, `cluster`, `sentinel` and `connection-manager` switch on those of the
-//! [`redis`] crate. None is on by default.
+//! [`redis`] crate, and `metrics` counts with the `metrics` facade. None is on by default.
 //!
 //! [`refusal_staleness`]: idem_core::KeyStore::refusal_staleness
 
@@ -116,11 +141,14 @@ mod error;
 mod flights;
 mod link;
 mod local;
+#[cfg(feature = "metrics")]
+mod meter;
 mod names;
 mod namespace;
 mod options;
 #[cfg(test)]
 mod ordering;
+mod patience;
 mod rule;
 mod script;
 mod sighting;
@@ -129,6 +157,10 @@ mod stats;
 pub use breaker::BreakerState;
 pub use cache::NegativeCache;
 pub use error::SetupError;
+#[cfg(feature = "metrics")]
+pub use meter::{
+    BREAKER_OPENINGS_TOTAL, BREAKER_STATE, CLAIMS_TOTAL, ENTRIES_TOTAL, ERRORS_TOTAL, ODD_TOTAL,
+};
 pub use namespace::{InvalidNamespace, Namespace};
 pub use options::CacheOptions;
 /// Its connections go into [`CacheOptions::over`].

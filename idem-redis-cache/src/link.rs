@@ -2,23 +2,25 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use idem_core::OwnerToken;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
-use crate::BreakerState;
 use crate::breaker::{Breaker, Epoch};
 use crate::connection::{Connection, Source};
 use crate::entry::{Entry, Lifetime};
 use crate::names::Name;
 use crate::options::CacheOptions;
+use crate::patience::{Late, within};
 use crate::script::{Call, Look, ServerTime};
-use crate::stats::Counters;
+use crate::stats::{Counters, Event};
+use crate::{BreakerState, Namespace};
 
 /// The way to Redis: it keeps a connection, bounds everything that is under way, and stops asking when it is of no use.
 ///
@@ -29,6 +31,7 @@ pub(crate) struct Link {
     state: Mutex<State>,
     breaker: watch::Sender<BreakerState>,
     began: Instant,
+    connect_timeout: Duration,
     command_timeout: Duration,
     /// How long a probe may take, connecting included.
     patience: Duration,
@@ -37,12 +40,15 @@ pub(crate) struct Link {
     nonces: AtomicU64,
     probe_key: String,
     cap: Lifetime,
+    namespace: Namespace,
     counters: Arc<Counters>,
 }
 
 struct State {
     breaker: Breaker,
     connection: Option<Arc<dyn Connection>>,
+    /// What was last said in the log about a Redis that is of no use. So it is said once, and not at every probe.
+    complaint: Option<String>,
 }
 
 impl std::fmt::Debug for State {
@@ -69,17 +75,33 @@ pub(crate) struct Anchor {
 }
 
 /// What came of a question.
-pub(crate) struct Asked {
-    /// There if Redis answered.
-    pub(crate) anchor: Option<Anchor>,
-    /// An entry that can be read, and how much longer it lives.
-    pub(crate) found: Option<(Entry, Duration)>,
+pub(crate) enum Asked {
+    Answered {
+        anchor: Anchor,
+        /// An entry that can be read, and how much longer it lives.
+        found: Option<(Entry, Duration)>,
+    },
+    /// It was asked, and did not answer in time, or not as it should.
+    InVain,
+    /// It is not asked at present.
+    Unasked,
 }
 
-/// Why a command has no answer.
+/// Why a command has no answer, or none that is of use.
+#[derive(Debug, Error)]
 enum Trouble {
+    #[error("it did not answer in time")]
     Late,
-    Failed(RedisError),
+    #[error("it answered with something that Redis does not say")]
+    Nonsense,
+    #[error(transparent)]
+    Failed(#[from] RedisError),
+}
+
+impl From<Late> for Trouble {
+    fn from(Late: Late) -> Self {
+        Self::Late
+    }
 }
 
 impl Link {
@@ -96,17 +118,20 @@ impl Link {
             state: Mutex::new(State {
                 breaker: Breaker::new(),
                 connection: None,
+                complaint: None,
             }),
             breaker: watch::Sender::new(BreakerState::Open),
             began: Instant::now(),
+            connect_timeout: options.connect_timeout,
             command_timeout: options.command_timeout,
-            // Connecting takes a few round trips by itself, and a probe sends three commands.
+            // For connecting, and for a probe's four commands.
             patience: options.connect_timeout + options.command_timeout * 4,
             questions: Semaphore::new(most),
             background: Arc::new(Semaphore::new(most)),
             nonces: AtomicU64::new(0),
             probe_key,
             cap,
+            namespace: options.namespace.clone(),
             counters,
         }
     }
@@ -132,13 +157,8 @@ impl Link {
 
     /// Asks what is remembered under this name.
     pub(crate) async fn look(self: &Arc<Self>, name: &Name) -> Asked {
-        let nothing = Asked {
-            anchor: None,
-            found: None,
-        };
         let (Some(permit), Ok(_seat)) = (self.admit(), self.questions.try_acquire()) else {
-            self.counters.bypassed.count();
-            return nothing;
+            return Asked::Unasked;
         };
         let nonce = self.nonces.fetch_add(1, Ordering::Relaxed);
         let call = Call::look(&name.key, nonce);
@@ -149,68 +169,64 @@ impl Link {
                 let link = Arc::clone(self);
                 self.in_background(async move {
                     let _ = link.send(&permit, &call.in_full()).await;
-                })
-                .await;
-                return nothing;
+                });
+                return Asked::InVain;
             }
-            Err(_) => return nothing,
+            Err(_) => return Asked::InVain,
         };
         let Some(look) = Look::read(answer, nonce) else {
             // Whatever answers there is no Redis, or answers somebody else. Nothing that comes on this connection can
             // be trusted any more.
-            self.counters.errors.count();
-            self.broke(permit.epoch);
-            return nothing;
+            self.nonsense(permit.epoch);
+            return Asked::InVain;
         };
         let found = look.found.and_then(|(bytes, left)| {
             let left = u64::try_from(left).ok().map(Duration::from_millis);
             let entry = Entry::decode(&bytes, self.cap).zip(left);
             if entry.is_none() {
-                self.counters.odd.count();
+                self.counters.count(Event::Odd);
             }
             entry
         });
-        Asked {
-            anchor: Some(Anchor {
+        Asked::Answered {
+            anchor: Anchor {
                 permit,
                 now: look.now,
-            }),
+            },
             found,
         }
     }
 
     /// Writes an entry, in the background, to end its lifetime after `anchor`.
-    pub(crate) async fn remember(self: &Arc<Self>, name: &Name, entry: Entry, anchor: Anchor) {
+    pub(crate) fn remember(self: &Arc<Self>, name: &Name, entry: Entry, anchor: Anchor) {
         let call = Call::remember(&name.key, &entry, anchor.now);
         let link = Arc::clone(self);
         self.in_background(async move {
             match link.run(&anchor.permit, &call).await {
-                Some(Value::Int(1)) => link.counters.written.count(),
+                Some(Value::Int(1)) => link.counters.count(Event::Written),
                 // It came too late.
-                Some(Value::Int(0)) => link.counters.dropped.count(),
+                Some(Value::Int(0)) => link.counters.count(Event::Dropped),
                 Some(_) => link.nonsense(anchor.permit.epoch),
                 None => {}
             }
-        })
-        .await;
+        });
     }
 
     /// Removes the entry of this attempt, in the background.
-    pub(crate) async fn forget(self: &Arc<Self>, name: &Name, token: OwnerToken) {
+    pub(crate) fn forget(self: &Arc<Self>, name: &Name, token: OwnerToken) {
         let Some(permit) = self.admit() else {
-            self.counters.dropped.count();
+            self.counters.count(Event::Dropped);
             return;
         };
         let call = Call::forget(&name.key, &Entry::holder(token));
         let link = Arc::clone(self);
         self.in_background(async move {
             match link.run(&permit, &call).await {
-                Some(Value::Int(1)) => link.counters.removed.count(),
+                Some(Value::Int(1)) => link.counters.count(Event::Removed),
                 Some(Value::Int(0)) | None => {}
                 Some(_) => link.nonsense(permit.epoch),
             }
-        })
-        .await;
+        });
     }
 
     /// A permit, unless Redis is not asked at present. Then, if it is time, a probe begins.
@@ -234,33 +250,33 @@ impl Link {
     /// Connects if need be, and tries everything that will be asked for: a server that can be read and not written, a
     /// replica or a full one, is of no use.
     async fn probe(self: Arc<Self>, epoch: Epoch) {
-        let connection = timeout(self.patience, self.try_out()).await;
-        let connection = connection.ok().flatten();
-        if connection.is_none() {
-            self.counters.errors.count();
-            self.broke(epoch);
-            return;
+        match within(self.patience, self.try_out()).await {
+            Ok(Ok(connection)) => self.works(epoch, connection),
+            Ok(Err(trouble)) => self.failed(epoch, trouble),
+            Err(late) => self.failed(epoch, late.into()),
         }
-        let mut state = self.lock();
-        if state.breaker.answered(epoch) {
-            state.connection = connection;
-        }
-        self.publish(&state);
     }
 
-    async fn try_out(&self) -> Option<Arc<dyn Connection>> {
-        let connection = self.source.connect().await.ok()?;
+    async fn try_out(&self) -> Result<Arc<dyn Connection>, Trouble> {
+        let connection = within(self.connect_timeout, self.source.connect()).await??;
         let nonce = self.nonces.fetch_add(1, Ordering::Relaxed);
         let look = Call::look(&self.probe_key, nonce).in_full();
-        let look = Look::read(connection.query(&look).await.ok()?, nonce)?;
+        let look = Look::read(connection.query(&look).await?, nonce).ok_or(Trouble::Nonsense)?;
         let entry = self.probe_entry(nonce);
         let remember = Call::remember(&self.probe_key, &entry, look.now).in_full();
-        let written = connection.query(&remember).await.ok()?;
+        let written = connection.query(&remember).await?;
+        // Of an entry that is there more is asked, and by its hash, which takes a right of its own.
+        let again = Call::look(&self.probe_key, nonce).by_hash();
+        Look::read(connection.query(&again).await?, nonce).ok_or(Trouble::Nonsense)?;
         let forget = Call::forget(&self.probe_key, &Entry::holder(entry.token)).in_full();
-        let forgotten = connection.query(&forget).await.ok()?;
+        let forgotten = connection.query(&forget).await?;
         // Another process's probe may have come between, and an entry that lives for a millisecond may be over.
         let sane = |answer| matches!(answer, Value::Int(0 | 1));
-        (sane(written) && sane(forgotten)).then_some(connection)
+        if sane(written) && sane(forgotten) {
+            Ok(connection)
+        } else {
+            Err(Trouble::Nonsense)
+        }
     }
 
     fn probe_entry(&self, nonce: u64) -> Entry {
@@ -282,7 +298,7 @@ impl Link {
 
     /// Sends one command, and tells the breaker what came of it.
     async fn send(&self, permit: &Permit, command: &Cmd) -> Result<Value, Trouble> {
-        match timeout(self.command_timeout, permit.connection.query(command)).await {
+        match within(self.command_timeout, permit.connection.query(command)).await {
             Ok(Ok(value)) => {
                 self.lock().breaker.answered(permit.epoch);
                 Ok(value)
@@ -292,66 +308,97 @@ impl Link {
                 Err(Trouble::Failed(error))
             }
             Ok(Err(error)) => {
-                self.counters.errors.count();
-                self.broke(permit.epoch);
+                self.failed(permit.epoch, Trouble::Failed(error.clone()));
                 Err(Trouble::Failed(error))
             }
-            Err(_) => {
-                self.counters.timeouts.count();
+            Err(Late) => {
+                self.counters.count(Event::Timeout);
                 let mut state = self.lock();
                 let opened = state.breaker.timed_out(permit.epoch, self.now(), spread());
-                self.after(state, opened);
+                self.after(state, opened, &Trouble::Late);
                 Err(Trouble::Late)
             }
         }
     }
 
     fn nonsense(&self, epoch: Epoch) {
-        self.counters.errors.count();
-        self.broke(epoch);
+        self.failed(epoch, Trouble::Nonsense);
     }
 
-    fn broke(&self, epoch: Epoch) {
+    /// Something went wrong that is certain, or the probe failed.
+    fn failed(&self, epoch: Epoch, trouble: Trouble) {
+        self.counters.count(Event::Error);
         let mut state = self.lock();
         let opened = state.breaker.broke(epoch, self.now(), spread());
-        self.after(state, opened);
+        self.after(state, opened, &trouble);
     }
 
-    fn after(&self, mut state: MutexGuard<'_, State>, opened: bool) {
+    fn after(&self, mut state: MutexGuard<'_, State>, opened: bool, trouble: &Trouble) {
         if !opened {
             return;
         }
-        self.counters.opened.count();
+        self.counters.count(Event::Opened);
         // Ours is closed with its last user, and whatever is still under way on it is of no interest. The next probe
         // makes a new one, to wherever the name of the server leads by then.
         let connection = state.connection.take();
+        let reason = trouble.to_string();
+        let is_news = state.complaint.as_ref() != Some(&reason);
+        if is_news {
+            state.complaint = Some(reason.clone());
+        }
         self.publish(&state);
         drop(state);
         drop(connection);
+        if is_news {
+            tracing::warn!(
+                namespace = self.namespace.as_str(),
+                reason,
+                "Redis is of no use and not asked until a probe comes through; the store is asked instead"
+            );
+        }
     }
 
-    /// Begins `job` here and now, so that its command is in line before anything that this caller sends next, and lets
-    /// it go on in the background. With too many there already it is not begun.
-    async fn in_background(self: &Arc<Self>, job: impl Future<Output = ()> + Send + 'static) {
+    /// The probe came through.
+    fn works(&self, epoch: Epoch, connection: Arc<dyn Connection>) {
+        let mut state = self.lock();
+        let mut is_news = false;
+        if state.breaker.answered(epoch) {
+            state.connection = Some(connection);
+            is_news = state.complaint.take().is_some();
+        }
+        self.publish(&state);
+        drop(state);
+        if is_news {
+            tracing::info!(namespace = self.namespace.as_str(), "Redis is asked again");
+        }
+    }
+
+    /// Begins `job` here and now, so that its command is in line before anything that is sent next, and lets it go on in
+    /// the background. With too many there already it is not begun.
+    fn in_background(self: &Arc<Self>, job: impl Future<Output = ()> + Send + 'static) {
         let (Ok(seat), Ok(runtime)) = (
             Arc::clone(&self.background).try_acquire_owned(),
             Handle::try_current(),
         ) else {
-            self.counters.dropped.count();
+            self.counters.count(Event::Dropped);
             return;
         };
         let mut job: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
             let _seat = seat;
             job.await;
         });
-        let begun = std::future::poll_fn(|context| Poll::Ready(job.as_mut().poll(context))).await;
+        // Nobody need be woken: as a task it is polled again at once.
+        let begun = job.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         if begun.is_pending() {
             runtime.spawn(job);
         }
     }
 
     fn publish(&self, state: &State) {
-        self.breaker.send_replace(state.breaker.state());
+        let now = state.breaker.state();
+        if self.breaker.send_replace(now) != now {
+            self.counters.breaker(now);
+        }
     }
 
     fn now(&self) -> Duration {

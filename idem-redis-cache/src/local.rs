@@ -8,7 +8,8 @@ use idem_core::OwnerToken;
 use crate::names::Digest;
 use crate::sighting::Sighting;
 
-/// The tier in this process, in front of Redis: refusals that need no round trip at all.
+/// The tier in this process: refusals that need no round trip at all. It is in front of Redis where that is asked for, and
+/// behind it otherwise, for when Redis cannot be asked.
 ///
 /// Entries end when they end in Redis, so a refusal is no more out of date than one from there. What another process
 /// finished is noticed by the end of the entry only, and not when that process removes it.

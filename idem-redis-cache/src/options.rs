@@ -55,7 +55,8 @@ impl CacheOptions {
     /// How long an entry lives at most, and so how long a refusal can be out of date: between a millisecond and a
     /// minute, whole milliseconds, one second by default.
     ///
-    /// While a key is in progress the store is asked about it once in so long, by each process.
+    /// While a key is in progress the store is asked about it once in so long, by each process, whether Redis is there or
+    /// not.
     pub fn cap(mut self, cap: Duration) -> Self {
         self.cap = cap;
         self
@@ -76,6 +77,10 @@ impl CacheOptions {
 
     /// How long a claim waits for Redis before it goes to the store: up to ten seconds, 50 milliseconds by default. Three
     /// claims that waited in vain are enough for Redis not to be asked for a while.
+    ///
+    /// Time in which this process was held up is not counted: a wait has five parts, and one that the runtime slept
+    /// through, because a task blocked its thread or thousands of others came first, counts as one. So a process that is
+    /// overrun does not take its own slowness for Redis's.
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
         self.command_timeout = timeout;
         self
@@ -90,7 +95,8 @@ impl CacheOptions {
 
     /// Switches on a tier in this process, in front of Redis, that remembers up to so many keys. It is off by default.
     ///
-    /// It saves the round trip to Redis where one process gets many duplicates. A refusal from it is no more out of date
+    /// Without it a process says by itself what it knows only when Redis cannot be asked. It saves the round trip to Redis
+    /// where one process gets many duplicates. A refusal from it is no more out of date
     /// than one from Redis, but it is so for longer: what another process finished is noticed only when the entry ends.
     pub fn local_tier(mut self, keys: NonZeroUsize) -> Self {
         self.local_tier = Some(keys);

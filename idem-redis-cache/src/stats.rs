@@ -1,10 +1,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::BreakerState;
+use crate::{BreakerState, Namespace};
 
 /// What a cache has done since it was made, and where it stands with its Redis.
 ///
-/// The numbers only grow. They are read one after the other, so of two that change together one may be a step ahead.
+/// Every claim that was answered is one of the hits, shared hits, misses, unanswered and bypassed ones. The numbers only
+/// grow. They are read one after the other, so of two that change together one may be a step ahead.
 ///
 /// ```
 /// use idem_core::{MemoryKeyStore, SystemClock};
@@ -23,14 +24,18 @@ pub struct CacheStats {
     /// Claims that were refused without asking the store, because of what Redis said.
     pub hits: u64,
     /// Claims that were refused without asking the store, because of what this process had just learnt: from a claim of
-    /// the same key that was under way, or from the local tier.
+    /// the same key that was under way, from the local tier, or, where Redis could not be asked, from the store within
+    /// the [cap](crate::CacheOptions::cap).
     pub shared_hits: u64,
     /// Claims for which Redis had nothing to say, and the store was asked.
     pub misses: u64,
     /// Those among the misses for which Redis held something that this version would not have written, for this record:
     /// another type, another format, an entry without an end.
     pub odd: u64,
-    /// Claims that went to the store without asking Redis: it was away, or too much was under way.
+    /// Claims that asked Redis in vain, and then the store.
+    pub unanswered: u64,
+    /// Claims that went to the store without asking Redis: it was away, or too much was under way, or another claim of the
+    /// same key had been told what said nothing about them.
     pub bypassed: u64,
     /// Commands that were not answered in time.
     pub timeouts: u64,
@@ -49,50 +54,76 @@ pub struct CacheStats {
     pub breaker: BreakerState,
 }
 
-/// What the numbers are counted in.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) hits: Counter,
-    pub(crate) shared_hits: Counter,
-    pub(crate) misses: Counter,
-    pub(crate) odd: Counter,
-    pub(crate) bypassed: Counter,
-    pub(crate) timeouts: Counter,
-    pub(crate) errors: Counter,
-    pub(crate) written: Counter,
-    pub(crate) removed: Counter,
-    pub(crate) dropped: Counter,
-    pub(crate) opened: Counter,
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
+    Hit,
+    SharedHit,
+    Miss,
+    Odd,
+    Unanswered,
+    Bypassed,
+    Timeout,
+    Error,
+    Written,
+    Removed,
+    Dropped,
+    Opened,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
+impl Event {
+    const KINDS: usize = Self::Opened as usize + 1;
+}
 
-impl Counter {
-    pub(crate) fn count(&self) {
-        // Nothing is decided by these numbers, so they need no order.
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn read(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
+/// What the numbers are counted in.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    numbers: [AtomicU64; Event::KINDS],
+    #[cfg(feature = "metrics")]
+    meter: crate::meter::Meter,
 }
 
 impl Counters {
+    pub(crate) fn new(namespace: &Namespace) -> Self {
+        #[cfg(not(feature = "metrics"))]
+        let _ = namespace;
+        Self {
+            numbers: std::array::from_fn(|_| AtomicU64::new(0)),
+            #[cfg(feature = "metrics")]
+            meter: crate::meter::Meter::new(namespace),
+        }
+    }
+
+    pub(crate) fn count(&self, event: Event) {
+        // Nothing is decided by these numbers, so they need no order.
+        self.numbers[event as usize].fetch_add(1, Ordering::Relaxed);
+        #[cfg(feature = "metrics")]
+        self.meter.count(event);
+    }
+
+    /// The breaker is in this state from now on.
+    pub(crate) fn breaker(&self, state: BreakerState) {
+        #[cfg(feature = "metrics")]
+        self.meter.breaker(state);
+        #[cfg(not(feature = "metrics"))]
+        let _ = state;
+    }
+
     pub(crate) fn read(&self, breaker: BreakerState) -> CacheStats {
+        let number = |event: Event| self.numbers[event as usize].load(Ordering::Relaxed);
         CacheStats {
-            hits: self.hits.read(),
-            shared_hits: self.shared_hits.read(),
-            misses: self.misses.read(),
-            odd: self.odd.read(),
-            bypassed: self.bypassed.read(),
-            timeouts: self.timeouts.read(),
-            errors: self.errors.read(),
-            written: self.written.read(),
-            removed: self.removed.read(),
-            dropped: self.dropped.read(),
-            opened: self.opened.read(),
+            hits: number(Event::Hit),
+            shared_hits: number(Event::SharedHit),
+            misses: number(Event::Miss),
+            odd: number(Event::Odd),
+            unanswered: number(Event::Unanswered),
+            bypassed: number(Event::Bypassed),
+            timeouts: number(Event::Timeout),
+            errors: number(Event::Error),
+            written: number(Event::Written),
+            removed: number(Event::Removed),
+            dropped: number(Event::Dropped),
+            opened: number(Event::Opened),
             breaker,
         }
     }

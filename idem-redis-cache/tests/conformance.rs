@@ -3,43 +3,51 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
+use std::marker::PhantomData;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use idem_core::{Clock, ManualClock, MemoryKeyStore, Span, Timestamp, async_trait};
-use idem_postgres::{PgKeyStore, PgOptions};
+use idem_core::{ManualClock, Span, async_trait};
 use idem_redis_cache::{CacheOptions, Namespace, NegativeCache, redis};
-use idem_sqlite::{SqliteKeyStore, SqliteOptions};
-use idem_test_servers::{shared_postgres, shared_redis};
+use idem_test_servers::shared_redis;
 use idem_testkit::{Harness, Missing, Unavailable};
-use sqlx::postgres::PgPoolOptions;
-use tempfile::TempDir;
+use support::backends::{Backend, Memory, Postgres, Sqlite};
 
 /// Short, because cases wait for it where an entry was not removed.
 const CAP: Duration = Duration::from_millis(100);
 
-/// What one case has for itself: a clock, and a part of Redis.
-struct Place {
+/// What one case has for itself: a clock, records, and a part of Redis.
+struct Place<B: Backend> {
     clock: Arc<ManualClock>,
+    records: B::Data,
+    /// Of stores that have nothing in common with it.
+    beside: Mutex<Vec<B::Data>>,
     namespace: Namespace,
     url: String,
 }
 
-impl Place {
-    fn new() -> Result<Self, Unavailable> {
+impl<B: Backend> Place<B> {
+    async fn new() -> Result<Self, Unavailable> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::SeqCst);
-        let namespace = format!("suite-{}-{number}", std::process::id());
+        let name = format!("suite-{}-{number}", std::process::id());
         let url = shared_redis().ok_or_else(|| Unavailable::new("there is no Redis"))?;
+        let clock = support::clock();
         Ok(Self {
-            clock: Arc::new(ManualClock::new(Timestamp::from_micros(
-                1_700_000_000_000_000,
-            ))),
-            namespace: Namespace::new(namespace).unwrap(),
+            records: B::create(&name, &clock).await?,
+            beside: Mutex::default(),
+            clock,
+            namespace: Namespace::new(name).unwrap(),
             url,
         })
+    }
+
+    async fn store(&self) -> Result<B::Store, Unavailable> {
+        B::open(&self.records, &self.clock).await
     }
 
     fn options(&self) -> CacheOptions {
@@ -50,6 +58,9 @@ impl Place {
     }
 
     fn advance(&self, by: Span) -> Result<(), Missing> {
+        if !B::HAS_A_CLOCK {
+            return Err(Missing::new("the store goes by a clock of its own"));
+        }
         self.clock.advance(by);
         Ok(())
     }
@@ -63,158 +74,97 @@ async fn connected<S>(cache: NegativeCache<S>) -> Result<NegativeCache<S>, Unava
     }
 }
 
-/// In front of the store in memory.
-struct Memory {
+/// A cache with a connection of its own.
+struct InFrontOf<B> {
     options: fn(CacheOptions) -> CacheOptions,
+    backend: PhantomData<fn() -> B>,
 }
 
-type InMemory = Arc<MemoryKeyStore<Arc<ManualClock>>>;
-
-#[async_trait]
-impl Harness for Memory {
-    type Data = (Place, InMemory);
-    type Store = NegativeCache<InMemory>;
-
-    async fn create(&self) -> Result<Self::Data, Unavailable> {
-        let place = Place::new()?;
-        let store = MemoryKeyStore::new(place.clock.clone());
-        Ok((place, Arc::new(store)))
-    }
-
-    async fn open(&self, (place, store): &Self::Data) -> Result<Self::Store, Unavailable> {
-        let options = (self.options)(place.options());
-        let cache = options.open(store.clone(), &place.url);
-        connected(cache.map_err(Unavailable::new)?).await
-    }
-
-    async fn open_beside(&self, (place, _): &Self::Data) -> Result<Self::Store, Missing> {
-        let store = MemoryKeyStore::new(place.clock.clone());
-        let namespace = Namespace::new(format!("{}-beside", place.namespace)).unwrap();
-        let cache = CacheOptions::new(namespace).cap(CAP);
-        let cache = cache.open(Arc::new(store), &place.url);
-        connected(cache.map_err(Missing::new)?)
-            .await
-            .map_err(Missing::new)
-    }
-
-    async fn advance(&self, (place, _): &Self::Data, by: Span) -> Result<(), Missing> {
-        place.advance(by)
-    }
-}
-
-/// In front of the store in memory, over a connection that the program made.
-struct Brought;
-
-#[async_trait]
-impl Harness for Brought {
-    type Data = (Place, InMemory);
-    type Store = NegativeCache<InMemory>;
-
-    async fn create(&self) -> Result<Self::Data, Unavailable> {
-        let place = Place::new()?;
-        let store = MemoryKeyStore::new(place.clock.clone());
-        Ok((place, Arc::new(store)))
-    }
-
-    async fn open(&self, (place, store): &Self::Data) -> Result<Self::Store, Unavailable> {
-        let client = redis::Client::open(place.url.as_str()).map_err(Unavailable::new)?;
-        let connection = client.get_multiplexed_async_connection().await;
-        let connection = connection.map_err(Unavailable::new)?;
-        let cache = place.options().over(store.clone(), connection);
-        connected(cache.map_err(Unavailable::new)?).await
-    }
-
-    async fn advance(&self, (place, _): &Self::Data, by: Span) -> Result<(), Missing> {
-        place.advance(by)
-    }
-}
-
-/// In front of SQLite, in a file.
-struct Sqlite;
-
-#[async_trait]
-impl Harness for Sqlite {
-    type Data = (Place, TempDir);
-    type Store = NegativeCache<SqliteKeyStore>;
-
-    async fn create(&self) -> Result<Self::Data, Unavailable> {
-        Ok((Place::new()?, TempDir::new().map_err(Unavailable::new)?))
-    }
-
-    async fn open(&self, (place, directory): &Self::Data) -> Result<Self::Store, Unavailable> {
-        let clock: Arc<dyn Clock> = place.clock.clone();
-        let store = SqliteOptions::new().clock(clock);
-        let store = store.open(directory.path().join("records.db")).await;
-        let cache = place
-            .options()
-            .open(store.map_err(Unavailable::new)?, &place.url);
-        connected(cache.map_err(Unavailable::new)?).await
-    }
-
-    fn contention_bound(&self) -> Duration {
-        Duration::from_secs(10)
-    }
-
-    async fn advance(&self, (place, _): &Self::Data, by: Span) -> Result<(), Missing> {
-        place.advance(by)
-    }
-}
-
-/// In front of Postgres, in a table of its own.
-struct Postgres;
-
-#[async_trait]
-impl Harness for Postgres {
-    type Data = (Place, String);
-    type Store = NegativeCache<PgKeyStore>;
-
-    async fn create(&self) -> Result<Self::Data, Unavailable> {
-        let place = Place::new()?;
-        let table = place.namespace.as_str().replace('-', "_");
-        let data = (place, table);
-        self.store(&data).await?;
-        Ok(data)
-    }
-
-    async fn open(&self, data: &Self::Data) -> Result<Self::Store, Unavailable> {
-        let store = self.store(data).await?;
-        let (place, _) = data;
-        let cache = place.options().open(store, &place.url);
-        connected(cache.map_err(Unavailable::new)?).await
-    }
-
-    async fn destroy(&self, data: &Self::Data) {
-        if let Ok(store) = self.store(data).await {
-            let drop = format!("DROP TABLE {}", data.1);
-            let _ = sqlx::raw_sql(sqlx::AssertSqlSafe(drop))
-                .execute(store.pool())
-                .await;
+impl<B> InFrontOf<B> {
+    fn with(options: fn(CacheOptions) -> CacheOptions) -> Self {
+        Self {
+            options,
+            backend: PhantomData,
         }
     }
 }
 
-impl Postgres {
-    async fn store(&self, (_, table): &(Place, String)) -> Result<PgKeyStore, Unavailable> {
-        let url = shared_postgres().ok_or_else(|| Unavailable::new("there is no Postgres"))?;
-        let pool = PgPoolOptions::new().max_connections(6);
-        let pool = pool.connect_lazy(&url).map_err(Unavailable::new)?;
-        let options = PgOptions::new().table(table).map_err(Unavailable::new)?;
-        let store = options.build(pool);
-        store.migrate().await.map_err(Unavailable::new)?;
-        Ok(store)
+#[async_trait]
+impl<B: Backend> Harness for InFrontOf<B> {
+    type Data = Place<B>;
+    type Store = NegativeCache<B::Store>;
+
+    async fn create(&self) -> Result<Self::Data, Unavailable> {
+        Place::new().await
+    }
+
+    async fn open(&self, place: &Self::Data) -> Result<Self::Store, Unavailable> {
+        let options = (self.options)(place.options());
+        let cache = options.open(place.store().await?, &place.url);
+        connected(cache.map_err(Unavailable::new)?).await
+    }
+
+    async fn destroy(&self, place: &Self::Data) {
+        B::destroy(&place.records).await;
+        let beside = std::mem::take(&mut *place.beside.lock().unwrap());
+        for records in beside {
+            B::destroy(&records).await;
+        }
+    }
+
+    fn contention_bound(&self) -> Duration {
+        B::CONTENTION_BOUND
+    }
+
+    async fn open_beside(&self, place: &Self::Data) -> Result<Self::Store, Missing> {
+        let name = format!("{}-beside", place.namespace);
+        let records = B::create(&name, &place.clock).await.map_err(Missing::new)?;
+        let store = B::open(&records, &place.clock).await;
+        place.beside.lock().unwrap().push(records);
+        let store = store.map_err(Missing::new)?;
+        let cache = CacheOptions::new(Namespace::new(name).unwrap()).cap(CAP);
+        let cache = cache.open(store, &place.url).map_err(Missing::new)?;
+        connected(cache).await.map_err(Missing::new)
+    }
+
+    async fn advance(&self, place: &Self::Data, by: Span) -> Result<(), Missing> {
+        place.advance(by)
+    }
+}
+
+/// A cache over a connection that the program made.
+struct Brought;
+
+#[async_trait]
+impl Harness for Brought {
+    type Data = Place<Memory>;
+    type Store = NegativeCache<<Memory as Backend>::Store>;
+
+    async fn create(&self) -> Result<Self::Data, Unavailable> {
+        Place::new().await
+    }
+
+    async fn open(&self, place: &Self::Data) -> Result<Self::Store, Unavailable> {
+        let client = redis::Client::open(place.url.as_str()).map_err(Unavailable::new)?;
+        let connection = client.get_multiplexed_async_connection().await;
+        let connection = connection.map_err(Unavailable::new)?;
+        let cache = place.options().over(place.store().await?, connection);
+        connected(cache.map_err(Unavailable::new)?).await
+    }
+
+    async fn advance(&self, place: &Self::Data, by: Span) -> Result<(), Missing> {
+        place.advance(by)
     }
 }
 
 mod memory {
-    idem_testkit::conformance!(super::Memory {
-        options: |options| options
-    });
+    idem_testkit::conformance!(super::InFrontOf::<super::Memory>::with(|options| options));
 }
 
 mod memory_with_the_local_tier {
-    idem_testkit::conformance!(super::Memory {
-        options: |options| options.local_tier(super::NonZeroUsize::new(1000).unwrap())
-    });
+    idem_testkit::conformance!(super::InFrontOf::<super::Memory>::with(
+        |options| options.local_tier(super::NonZeroUsize::new(1000).unwrap())
+    ));
 }
 
 mod memory_over_a_connection_that_was_brought {
@@ -222,9 +172,9 @@ mod memory_over_a_connection_that_was_brought {
 }
 
 mod postgres {
-    idem_testkit::conformance!(super::Postgres);
+    idem_testkit::conformance!(super::InFrontOf::<super::Postgres>::with(|options| options));
 }
 
 mod sqlite {
-    idem_testkit::conformance!(super::Sqlite);
+    idem_testkit::conformance!(super::InFrontOf::<super::Sqlite>::with(|options| options));
 }

@@ -97,7 +97,8 @@ async fn a_black_hole_costs_three_timeouts() {
     assert_eq!(stats.bypassed, 17, "{stats:?}");
 }
 
-/// While it is away one probe at a time is made, and its pauses grow; when it is back, it is used again.
+/// While it is away one probe at a time is made, and its pauses grow; when it is back, it is used again. What the store
+/// has said is good for as long as it would have been in Redis, so it is not asked for every copy.
 #[tokio::test]
 async fn a_server_that_comes_back_is_used_again() {
     let Some((_server, proxy, url)) = behind_a_proxy() else {
@@ -116,19 +117,69 @@ async fn a_server_that_comes_back_is_used_again() {
     // A second of claims, one after the other: few of them lead to a probe.
     let started = Instant::now();
     let errors = cache.stats().errors;
+    let asked = store.claims();
     while started.elapsed() < Duration::from_secs(1) {
-        let outcome = cache.claim(&claim("k-1")).await;
-        assert!(matches!(outcome, Ok(ClaimOutcome::Held(_))), "{outcome:?}");
+        assert!(is_refused(&cache.claim(&claim("k-1")).await, &owner));
         tokio::task::yield_now().await;
     }
     let probes = cache.stats().errors - errors;
     assert!((1..=8).contains(&probes), "{probes} probes");
+    assert_eq!((store.claims(), cache.stats().hits), (asked, 0));
+    // Of others nothing is known, and the store is asked.
+    let outcome = cache.claim(&claim("k-2")).await;
+    assert!(matches!(outcome, Ok(ClaimOutcome::Won(_))), "{outcome:?}");
+    let neighbour = cache.claim(&claim("k-2")).await;
+    assert!(
+        matches!(neighbour, Ok(ClaimOutcome::Held(_))),
+        "{neighbour:?}"
+    );
     proxy.set(Fault::Pass).unwrap();
+    until("the connection", async || {
+        cache.ready(Duration::from_secs(1)).await
+    })
+    .await;
+    // What is known here is behind Redis, which knows nothing of it yet.
+    let outcome = cache.claim(&claim("k-1")).await;
+    assert!(matches!(outcome, Ok(ClaimOutcome::Held(_))), "{outcome:?}");
     until("a refusal by Redis", async || {
-        is_refused(&cache.claim(&claim("k-1")).await, &owner)
+        is_refused(&cache.claim(&claim("k-1")).await, &owner) && cache.stats().hits > 0
     })
     .await;
     assert_eq!(cache.stats().breaker, BreakerState::Closed);
+}
+
+/// What is known in this process ends with its attempt, whether Redis hears of that or not, and after the cap at any rate.
+#[tokio::test]
+async fn what_is_known_here_ends_while_redis_is_away() {
+    let store = Counting::new();
+    let cap = Duration::from_millis(300);
+    let cache = options().cap(cap);
+    let cache = cache
+        .open(Arc::clone(&store), "redis://127.0.0.1:1/")
+        .unwrap();
+    for key in ["finished-here", "finished-elsewhere"] {
+        let owner = claim(key);
+        assert!(cache.claim(&owner).await.is_ok());
+        let asked = Instant::now();
+        let outcome = cache.claim(&claim(key)).await;
+        assert!(matches!(outcome, Ok(ClaimOutcome::Held(_))), "{outcome:?}");
+        // It may be over on a machine that is short of time.
+        let outcome = cache.claim(&claim(key)).await;
+        assert!(is_refused(&outcome, &owner) || asked.elapsed() >= cap);
+        if key == "finished-here" {
+            finish(&cache, &owner).await;
+        } else {
+            finish(&store, &owner).await;
+            tokio::time::sleep(cap).await;
+        }
+        let outcome = cache.claim(&claim(key)).await;
+        assert!(
+            matches!(&outcome, Ok(ClaimOutcome::Held(held)) if held.record.state.response().is_some()),
+            "{outcome:?}"
+        );
+    }
+    let stats = cache.stats();
+    assert_eq!(stats.hits, 0, "{stats:?}");
 }
 
 /// Many processes' worth of claims when it comes back: one connection, and not one for each claim.
@@ -240,13 +291,45 @@ async fn a_restart_costs_nothing_but_the_entries() {
     let owner = claim("k-1");
     assert!(cache.claim(&owner).await.is_ok());
     for _ in 0..3 {
+        let hits = cache.stats().hits;
         until("a refusal by Redis", async || {
-            is_refused(&cache.claim(&claim("k-1")).await, &owner)
+            is_refused(&cache.claim(&claim("k-1")).await, &owner) && cache.stats().hits > hits
         })
         .await;
         server.kill().unwrap();
-        let outcome = cache.claim(&claim("k-1")).await;
+        assert!(is_refused(&cache.claim(&claim("k-1")).await, &owner));
+        // A process that does not know it asks the store.
+        let other = impatient().open(Arc::clone(&store), &server.url()).unwrap();
+        let outcome = other.claim(&claim("k-1")).await;
         assert!(matches!(outcome, Ok(ClaimOutcome::Held(_))), "{outcome:?}");
         server.restart().unwrap();
     }
+}
+
+/// A thread that is held up by one of its tasks for longer than a claim waits for Redis. The answer is on its way or
+/// there, and nobody has looked; that is not Redis's fault, and the store is spared.
+#[tokio::test]
+async fn a_process_that_is_held_up_does_not_blame_redis() {
+    let Some(server) = unless_missing(Redis::start()) else {
+        return;
+    };
+    let store = Counting::new();
+    let timeout = Duration::from_millis(100);
+    let options = options().command_timeout(timeout);
+    let cache = connected(options, &store, &server.url()).await;
+    let owner = claim("k-1");
+    assert!(cache.claim(&owner).await.is_ok());
+    assert!(cache.claim(&claim("k-1")).await.is_ok());
+    until("an entry", async || cache.stats().written == 1).await;
+    let asked = store.claims();
+    for _ in 0..5 {
+        let duplicate = claim("k-1");
+        let (outcome, ()) = tokio::join!(cache.claim(&duplicate), async {
+            std::thread::sleep(timeout * 3);
+        });
+        assert!(is_refused(&outcome, &owner), "{outcome:?}");
+    }
+    let stats = cache.stats();
+    assert_eq!((store.claims(), stats.hits), (asked, 5), "{stats:?}");
+    assert_eq!((stats.timeouts, stats.opened), (0, 0), "{stats:?}");
 }

@@ -3,25 +3,37 @@
 //! Each test runs the whole suite over the store in memory, with a thread beside it that does one thing to Redis, or to
 //! the way there, again and again. Nothing is asked of the cache but that nobody notices, except where the test is of no
 //! use when the trouble did not reach it.
+//!
+//! [`tour`] is the same over every kind of store, with all those troubles in turn: the suite once, and a tour that goes on
+//! until it is over. Everything of the cache's that a trouble can reach is exercised with each trouble by itself above,
+//! where the whole suite takes seconds; over a database it takes most of a minute, and what is different there is that
+//! calls take time, wait for each other and run on other threads. Twenty times the suite over each would add a quarter of
+//! an hour and see no other code.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
+#[path = "misbehaviour/tour.rs"]
+mod tour;
+
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use idem_core::{ManualClock, MemoryKeyStore, Span, Timestamp, async_trait};
+use idem_core::{ManualClock, Span, async_trait};
 use idem_redis_cache::{CacheOptions, CacheStats, Namespace, NegativeCache, redis};
 use idem_test_servers::{Direction, Fault, FaultProxy, Redis, unless_missing};
 use idem_testkit::{Harness, Missing, Suite, Unavailable};
+use support::backends::{Backend, Memory};
 
-type Store = Arc<MemoryKeyStore<Arc<ManualClock>>>;
-
-/// The store in memory behind a cache whose Redis is at this address.
-struct Memory {
+/// A store behind a cache whose Redis is at this address.
+struct Behind<B> {
     url: String,
     seen: Arc<Mutex<Seen>>,
+    backend: PhantomData<fn() -> B>,
 }
 
 /// What the caches of all cases did, together.
@@ -52,38 +64,38 @@ impl Seen {
     }
 }
 
-struct Place {
+struct Place<B: Backend> {
     clock: Arc<ManualClock>,
-    store: Store,
+    records: B::Data,
     namespace: Namespace,
-    caches: Mutex<Vec<Arc<NegativeCache<Store>>>>,
+    caches: Mutex<Vec<Arc<NegativeCache<B::Store>>>>,
 }
 
 #[async_trait]
-impl Harness for Memory {
-    type Data = Place;
-    type Store = Arc<NegativeCache<Store>>;
+impl<B: Backend> Harness for Behind<B> {
+    type Data = Place<B>;
+    type Store = Arc<NegativeCache<B::Store>>;
 
-    async fn create(&self) -> Result<Place, Unavailable> {
+    async fn create(&self) -> Result<Self::Data, Unavailable> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::SeqCst);
-        let clock = Arc::new(ManualClock::new(Timestamp::from_micros(
-            1_700_000_000_000_000,
-        )));
+        let name = format!("trouble-{}-{number}", std::process::id());
+        let clock = support::clock();
         Ok(Place {
-            store: Arc::new(MemoryKeyStore::new(clock.clone())),
+            records: B::create(&name, &clock).await?,
             clock,
-            namespace: Namespace::new(format!("case-{number}")).unwrap(),
+            namespace: Namespace::new(name).unwrap(),
             caches: Mutex::default(),
         })
     }
 
-    async fn open(&self, place: &Place) -> Result<Self::Store, Unavailable> {
+    async fn open(&self, place: &Self::Data) -> Result<Self::Store, Unavailable> {
+        let store = B::open(&place.records, &place.clock).await?;
         let cache = CacheOptions::new(place.namespace.clone())
             .cap(Duration::from_millis(100))
             .command_timeout(Duration::from_millis(25))
             .connect_timeout(Duration::from_millis(100))
-            .open(place.store.clone(), &self.url)
+            .open(store, &self.url)
             .map_err(Unavailable::new)?;
         // Whether it is there or not.
         let _ = cache.ready(Duration::from_millis(50)).await;
@@ -92,40 +104,61 @@ impl Harness for Memory {
         Ok(cache)
     }
 
-    async fn destroy(&self, place: &Place) {
-        let mut seen = self.seen.lock().unwrap();
-        for cache in place.caches.lock().unwrap().iter() {
-            seen.add(cache.stats());
+    async fn destroy(&self, place: &Self::Data) {
+        let caches = std::mem::take(&mut *place.caches.lock().unwrap());
+        for cache in caches {
+            self.seen.lock().unwrap().add(cache.stats());
         }
+        B::destroy(&place.records).await;
     }
 
-    async fn advance(&self, place: &Place, by: Span) -> Result<(), Missing> {
+    fn contention_bound(&self) -> Duration {
+        B::CONTENTION_BOUND
+    }
+
+    async fn advance(&self, place: &Self::Data, by: Span) -> Result<(), Missing> {
+        if !B::HAS_A_CLOCK {
+            return Err(Missing::new("the store goes by a clock of its own"));
+        }
         place.clock.advance(by);
         Ok(())
     }
 }
 
-/// Runs the suite while `trouble` is made again and again.
-fn run(url: String, mut trouble: impl FnMut() + Send) -> Seen {
-    let over = AtomicBool::new(false);
+/// Runs the suite over the store in memory while `trouble` is made again and again.
+fn run(url: String, trouble: impl FnMut() + Send) -> Seen {
+    run_over::<Memory>(url, trouble)
+}
+
+/// Runs the suite over a store of this kind while `trouble` is made again and again.
+fn run_over<B: Backend>(url: String, trouble: impl FnMut() + Send) -> Seen {
     let seen = Arc::new(Mutex::new(Seen::default()));
-    let report = thread::scope(|scope| {
-        scope.spawn(|| {
-            while !over.load(Ordering::SeqCst) {
-                trouble();
-            }
-        });
-        // Also when the suite panics, or the thread would go on for ever.
-        let _over = Over(&over);
-        Suite::new().run(Memory {
+    let report = amid(trouble, || {
+        Suite::new().run(Behind::<B> {
             url,
             seen: Arc::clone(&seen),
+            backend: PhantomData,
         })
     });
     assert!(report.is_conformant(), "{report}");
     let seen = std::mem::take(&mut *seen.lock().unwrap());
     println!("{seen:?}");
     seen
+}
+
+/// Does `work` in this thread while another one makes `trouble` again and again.
+fn amid<T>(mut trouble: impl FnMut() + Send, work: impl FnOnce() -> T) -> T {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::SeqCst) {
+                trouble();
+            }
+        });
+        // Also when the work panics, or the thread would go on for ever.
+        let _over = Over(&over);
+        work()
+    })
 }
 
 struct Over<'a>(&'a AtomicBool);
@@ -273,6 +306,22 @@ fn script(connection: &mut redis::Connection, source: &str) {
     send(connection, &["EVAL", source, "0"]);
 }
 
+/// Every key becomes a list.
+const ANOTHER_TYPE: &str = "for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('DEL', key) redis.call('RPUSH', key, 'x') end";
+
+/// Every entry lives for ever.
+const WITHOUT_AN_END: &str =
+    "for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('PERSIST', key) end";
+
+/// Or for much too long.
+const WITH_A_LATE_END: &str =
+    "for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('PEXPIRE', key, 60000) end";
+
+const WRONG_BYTES: &str = "for n, key in ipairs(redis.call('KEYS', '*')) do redis.pcall('SETRANGE', key, (n * 7) % 66, '!') end";
+
+/// Every key holds what another one should.
+const EACH_OTHERS: &str = "local keys = redis.call('KEYS', '*') for n, key in ipairs(keys) do redis.call('COPY', key, keys[n % #keys + 1], 'REPLACE') end";
+
 #[test]
 fn a_server_that_is_flushed() {
     let server = unless_missing(Redis::start());
@@ -342,10 +391,7 @@ fn a_full_server_that_evicts() {
 fn keys_of_another_type() {
     let server = unless_missing(Redis::start());
     let Some(seen) = beside(server, 1, |connection| {
-        script(
-            connection,
-            "for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('DEL', key) redis.call('RPUSH', key, 'x') end",
-        );
+        script(connection, ANOTHER_TYPE);
     }) else {
         return;
     };
@@ -357,15 +403,9 @@ fn keys_of_another_type() {
 fn keys_without_an_end() {
     let server = unless_missing(Redis::start());
     let Some(seen) = beside(server, 1, |connection| {
-        script(
-            connection,
-            "for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('PERSIST', key) end",
-        );
+        script(connection, WITHOUT_AN_END);
         pause(1);
-        script(
-            connection,
-            "for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('PEXPIRE', key, 60000) end",
-        );
+        script(connection, WITH_A_LATE_END);
     }) else {
         return;
     };
@@ -376,10 +416,7 @@ fn keys_without_an_end() {
 fn values_with_wrong_bytes() {
     let server = unless_missing(Redis::start());
     let Some(seen) = beside(server, 1, |connection| {
-        script(
-            connection,
-            "for n, key in ipairs(redis.call('KEYS', '*')) do redis.pcall('SETRANGE', key, (n * 7) % 66, '!') end",
-        );
+        script(connection, WRONG_BYTES);
     }) else {
         return;
     };
@@ -391,10 +428,7 @@ fn values_with_wrong_bytes() {
 fn values_under_each_others_keys() {
     let server = unless_missing(Redis::start());
     let Some(seen) = beside(server, 1, |connection| {
-        script(
-            connection,
-            "local keys = redis.call('KEYS', '*') for n, key in ipairs(keys) do redis.call('COPY', key, keys[n % #keys + 1], 'REPLACE') end",
-        );
+        script(connection, EACH_OTHERS);
     }) else {
         return;
     };

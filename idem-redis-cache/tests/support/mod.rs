@@ -6,9 +6,11 @@
     reason = "each test is a crate of its own, and none uses everything"
 )]
 
+pub mod backends;
+
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use idem_core::{
@@ -23,6 +25,11 @@ use idem_test_servers::Redis;
 /// Long, so that an entry is there on a machine that is short of time as well.
 pub const CAP: Duration = Duration::from_secs(30);
 
+pub fn clock() -> Arc<ManualClock> {
+    let now = Timestamp::from_micros(1_700_000_000_000_000);
+    Arc::new(ManualClock::new(now))
+}
+
 /// A store in memory that counts what reaches it, and lets a claim be held up.
 #[derive(Debug)]
 pub struct Counting {
@@ -33,18 +40,27 @@ pub struct Counting {
     /// Claims wait here while it has no permits, after they were answered.
     pub gate: tokio::sync::Semaphore,
     pub waiting: AtomicUsize,
+    /// What it answers instead of doing anything, if there is something here.
+    pub instead: Mutex<Option<Instead>>,
+}
+
+/// What a store answers that cannot do its work.
+#[derive(Debug, Clone, Copy)]
+pub enum Instead {
+    Unavailable,
+    Contended,
 }
 
 impl Counting {
     pub fn new() -> Arc<Self> {
-        let clock = ManualClock::new(Timestamp::from_micros(1_700_000_000_000_000));
         Arc::new(Self {
-            store: MemoryKeyStore::new(Arc::new(clock)),
+            store: MemoryKeyStore::new(clock()),
             claims: AtomicU64::new(0),
             transitions: AtomicU64::new(0),
             loads: AtomicU64::new(0),
             gate: tokio::sync::Semaphore::new(tokio::sync::Semaphore::MAX_PERMITS),
             waiting: AtomicUsize::new(0),
+            instead: Mutex::default(),
         })
     }
 
@@ -70,7 +86,17 @@ impl Counting {
 impl KeyStore for Counting {
     async fn claim(&self, claim: &Claim) -> Result<ClaimOutcome, StoreError> {
         self.claims.fetch_add(1, Ordering::SeqCst);
-        let outcome = self.store.claim(claim).await;
+        let outcome = match *self.instead.lock().unwrap() {
+            None => None,
+            Some(Instead::Unavailable) => Some(Err(StoreError::unavailable("testing"))),
+            Some(Instead::Contended) => Some(Ok(ClaimOutcome::Contended {
+                retry_after: Duration::from_millis(7),
+            })),
+        };
+        let outcome = match outcome {
+            Some(outcome) => outcome,
+            None => self.store.claim(claim).await,
+        };
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let _permit = self.gate.acquire().await.unwrap();
         self.waiting.fetch_sub(1, Ordering::SeqCst);
