@@ -1,7 +1,8 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use sqlx::PgPool;
+use idem_postgres::PgKeyStore;
+use sqlx::{PgPool, Row as _};
 use tokio::runtime::Runtime;
 
 use super::servers::{Ping, Servers};
@@ -39,6 +40,27 @@ const COMPLETE_MANY: &str = "\
     WHERE keys.scope = item.scope AND keys.key = item.key AND keys.token = item.token AND keys.status = 'in_progress' \
     RETURNING keys.key";
 
+/// What the crate's own two statements do, on its own table: a claim that finds the record or creates it and waits for nobody
+/// for longer than a bound, and an answer that says by whose clock it was stored and which revision it is.
+const CLAIM_ALIKE: &str = "\
+    WITH at AS MATERIALIZED (SELECT clock_timestamp() AS now, set_config('lock_timeout', '25ms', true)), \
+    held AS MATERIALIZED (SELECT * FROM idem_record WHERE scope = $1 AND key = $2), \
+    won AS (INSERT INTO idem_record (scope, key, operation, fingerprint_encoding, fingerprint_profile, fingerprint, status, \
+    origin, token, revision, attempt, reclaims, uncertain, contract, retention, reclaim_window, max_reclaims, created_at, \
+    effect_since, locked_at, locked_until) \
+    SELECT $1, $2, $3, 1, 1, $4, 'in_progress', $5, $5, 1, 1, 0, false, 'reclaim', 86400000000, 72000000000, 10, at.now, \
+    at.now, at.now, at.now + interval '90 s' FROM at WHERE NOT EXISTS (SELECT FROM held) \
+    ON CONFLICT (scope, key) DO NOTHING RETURNING true AS won) \
+    SELECT at.now, won.won IS NOT NULL AS won, held.* FROM at LEFT JOIN won ON true LEFT JOIN held ON true";
+
+const COMPLETE_ALIKE: &str = "\
+    WITH at AS MATERIALIZED (SELECT clock_timestamp() AS now, set_config('lock_timeout', '25ms', true)), \
+    written AS (UPDATE idem_record AS r SET revision = r.revision + 1, status = 'completed', response_code = $4, \
+    response_headers = $5, response_body = $6, finished_at = at.now, \
+    expires_at = at.now + r.retention * interval '1 microsecond' FROM at \
+    WHERE r.scope = $1 AND r.key = $2 AND r.token = $3 AND (r.status || '') = 'in_progress' RETURNING r.revision) \
+    SELECT at.now, written.revision FROM at LEFT JOIN written ON true";
+
 const SELECT: &str = "\
     SELECT status, fingerprint, code, headers, body FROM keys WHERE scope = $1 AND key = $2";
 
@@ -47,6 +69,8 @@ const SELECT: &str = "\
 pub(super) enum Way {
     /// An `INSERT` and an `UPDATE` for each key.
     Rows,
+    /// The same, each of which does all that the crate's own does, on the crate's own table.
+    Alike,
     /// An `INSERT` and an `UPDATE` for each 64 keys, from arrays.
     Batches,
     /// Nothing but the `SELECT` that finds a finished row by its primary key.
@@ -99,7 +123,8 @@ impl Contestant for ByHand {
             .callers
             .map_or(String::new(), |callers| format!(", {callers} callers"));
         match self.way {
-            Way::Rows => format!("sqlx, two statements{callers}"),
+            Way::Rows => format!("sqlx, two plain statements{callers}"),
+            Way::Alike => "sqlx, the same two statements".to_owned(),
             Way::Batches => format!("sqlx, {BATCH} keys a statement{callers}"),
             Way::Select => "sqlx, SELECT by primary key".to_owned(),
         }
@@ -110,6 +135,10 @@ impl Contestant for ByHand {
         let pool = self.runtime.block_on(async {
             let pool = self.servers.pool(plan.callers, Ping::BeforeEachUse).await?;
             sqlx::raw_sql(TABLE).execute(&pool).await?;
+            if self.way == Way::Alike {
+                PgKeyStore::new(pool.clone()).migrate().await?;
+                sqlx::raw_sql("TRUNCATE idem_record").execute(&pool).await?;
+            }
             if self.way == Way::Select {
                 for number in 0..REPLAYED {
                     claim_and_complete(&pool, 0, number).await?;
@@ -151,6 +180,7 @@ impl Caller for HandCaller {
         self.next += 1;
         match self.way {
             Way::Rows => claim_and_complete(&self.pool, self.number, next).await,
+            Way::Alike => claim_and_complete_alike(&self.pool, self.number, next).await,
             Way::Batches => claim_and_complete_many(&self.pool, self.number, next).await,
             Way::Select => select(&self.pool, next % REPLAYED).await,
         }
@@ -178,6 +208,31 @@ async fn claim_and_complete(pool: &PgPool, caller: u32, number: u64) -> Result<(
         .await?;
     match (claimed.rows_affected(), completed.rows_affected()) {
         (1, 1) => Ok(()),
+        _ => Err("a fresh key was held".into()),
+    }
+}
+
+async fn claim_and_complete_alike(pool: &PgPool, caller: u32, number: u64) -> Result<(), Fault> {
+    let (key, token) = (key(caller, number), token(caller, number));
+    let claimed = sqlx::query(CLAIM_ALIKE)
+        .bind(SCOPE)
+        .bind(&key)
+        .bind(OPERATION)
+        .bind(&FINGERPRINT[..])
+        .bind(&token[..])
+        .fetch_one(pool)
+        .await?;
+    let completed = sqlx::query(COMPLETE_ALIKE)
+        .bind(SCOPE)
+        .bind(&key)
+        .bind(&token[..])
+        .bind(201_i64)
+        .bind(HEADERS)
+        .bind(ANSWER.as_bytes())
+        .fetch_one(pool)
+        .await?;
+    match (claimed.try_get("won")?, completed.try_get("revision")?) {
+        (true, Some(2_i64)) => Ok(()),
         _ => Err("a fresh key was held".into()),
     }
 }
