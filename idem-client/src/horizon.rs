@@ -32,6 +32,12 @@ impl Horizon {
         Ok(Self(horizon))
     }
 
+    /// One that a journal has kept, and that was within the retention when it was written.
+    #[cfg(feature = "journal")]
+    pub(crate) fn of_row(horizon: Duration) -> Self {
+        Self(horizon)
+    }
+
     /// Whether an operation whose first attempt began so long ago must not be sent any more.
     ///
     /// Ages are of a clock that may have been set back or forward; where it was set back, take the longest

@@ -1,8 +1,29 @@
 //! The client's half of idempotency keys: when to send a request again, when not, and when to stop and ask somebody.
 //!
-//! One logical operation has one key, made once. Every attempt sends the same bytes under it. What an attempt came to
-//! is read by [`Verdict::of_reply`] and [`Verdict::of_failure`], which are pure: no clock, no randomness, no I/O. When the next
-//! one may be made is said by a [`RetryPolicy`], to which the caller hands the time that has passed and a random number.
+//! One logical operation has one key, made once and written down before the first attempt. Every attempt sends the same bytes under
+//! it, until there is an answer; and when sending it again could do the work twice, somebody is asked. There are three parts, each
+//! on the one before:
+//!
+//! | feature | what it is |
+//! |---|---|
+//! | none | the rules, pure: [`Verdict`] reads what an attempt came to, [`RetryPolicy`] says what then, [`derived_key`] makes keys |
+//! | `journal` | [`Journal`]: operations and their answers in a SQLite file, for any HTTP client |
+//! | `reqwest` (default) | [`Client`]: sends them |
+//!
+#![cfg_attr(
+    not(feature = "reqwest"),
+    doc = "[`Client`]: https://docs.rs/idem-client"
+)]
+#![cfg_attr(
+    not(feature = "journal"),
+    doc = "[`Journal`]: https://docs.rs/idem-client"
+)]
+#![cfg_attr(feature = "reqwest", doc = "")]
+#![cfg_attr(feature = "reqwest", doc = include_str!("example.md"))]
+//!
+//! # The rules
+//!
+//! They have no clock, no randomness and no I/O: the caller hands over the time that has passed and a random number.
 //!
 //! ```
 //! use std::time::{Duration, SystemTime};
@@ -10,7 +31,6 @@
 //! use http::{HeaderMap, StatusCode};
 //! use idem_client::{Horizon, Next, Progress, RetryPolicy, Verdict};
 //!
-//! // The server says that it keeps keys for 24 hours.
 //! let horizon = Horizon::within(Duration::from_secs(20 * 3600), Duration::from_secs(24 * 3600))?;
 //! let policy = RetryPolicy::until(horizon);
 //! let verdict = Verdict::of_reply(StatusCode::CONFLICT, &HeaderMap::new(), b"", SystemTime::now());
@@ -32,14 +52,41 @@
 //! | a problem whose type ends in `outcome-unknown` | parked: nobody knows whether it was done, and sending it again does not find out |
 //! | the operation is older than its [`Horizon`] | parked: the server may have forgotten the key, and would do the work again |
 //!
-//! A parked operation is neither sent again nor given another key by itself. A request without a key is sent once.
+//! A parked operation is neither sent again nor given another key by itself. What was sent as often, or for as long, as the policy
+//! allows is not parked, and a later run may go on. A POST without a key is sent once: [`Verdict::without_key`].
 
+#[cfg(feature = "reqwest")]
+mod client;
 mod horizon;
+#[cfg(feature = "journal")]
+mod journal;
+mod key;
 mod policy;
 mod retry_after;
 mod verdict;
 
+#[cfg(feature = "reqwest")]
+pub use client::{
+    Client, ClientBuilder, Finished, LastAttempt, Outgoing, Resumed, SendError, Source, Step,
+};
 pub use horizon::{Horizon, InvalidHorizon};
+#[cfg(feature = "journal")]
+pub use idem_core::{Clock, ManualClock, Span, Timestamp};
+pub use idem_core::{IdempotencyKey, InvalidKey};
+#[cfg(feature = "journal")]
+pub use journal::{
+    Answer, Begun, Claim, Entry, Going, InvalidOperation, Journal, JournalError, JournalErrorKind,
+    JournalOptions, Operation, OperationBuilder, Recorded, State, SystemClock,
+};
+pub use key::{derived_key, key_hash, key_header, key_of_random};
 pub use policy::{InvalidRetryPolicy, Next, Progress, RetryPolicy};
+/// The HTTP client that [`Client`] is around, in the version that it takes. TLS is switched on by the features of the
+/// program's own dependency on it.
+#[cfg(feature = "reqwest")]
+pub use reqwest;
 pub use retry_after::retry_after;
 pub use verdict::{Failure, Parked, Verdict};
+
+#[cfg(all(doctest, feature = "reqwest"))]
+#[doc = include_str!("../../docs/client.md")]
+struct Guide;

@@ -62,7 +62,9 @@ pub enum Next {
     Finish,
     /// Send the same request again after this pause.
     SendAfter(Duration),
-    /// Neither.
+    /// It was sent as often, or for as long, as this run may. It stays pending, and a later run may go on.
+    GiveUp,
+    /// Nothing is sent by itself any more. Somebody has to look.
     Park(Parked),
 }
 
@@ -98,6 +100,31 @@ impl RetryPolicy {
         Ok(self)
     }
 
+    /// The same policy with a shorter horizon: that of an operation which began under another policy. A longer one changes
+    /// nothing.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use idem_client::{Horizon, RetryPolicy};
+    ///
+    /// let [hour, day] = [3600, 24 * 3600].map(Duration::from_secs);
+    /// let policy = RetryPolicy::until(Horizon::within(hour, day)?);
+    /// assert_eq!(policy.no_later_than(Horizon::within(day, day)?).horizon().as_duration(), hour);
+    /// # Ok::<(), idem_client::InvalidHorizon>(())
+    /// ```
+    pub fn no_later_than(mut self, horizon: Horizon) -> Self {
+        if horizon.as_duration() < self.horizon.as_duration() {
+            self.horizon = horizon;
+        }
+        self
+    }
+
+    /// Its horizon.
+    #[must_use]
+    pub fn horizon(&self) -> Horizon {
+        self.horizon
+    }
+
     /// How many attempts are made at most. None is one.
     pub fn attempts(mut self, most: u32) -> Self {
         self.attempts = most;
@@ -131,11 +158,16 @@ impl RetryPolicy {
         let no_sooner = match verdict {
             Verdict::Final => return Next::Finish,
             Verdict::Park(why) => return Next::Park(*why),
+            Verdict::Once => return Next::GiveUp,
             Verdict::Again { no_sooner } => no_sooner.unwrap_or_default(),
         };
+        // Before the bounds of this run, since a later run cannot help it either.
+        if self.horizon.is_past(progress.age) {
+            return Next::Park(Parked::PastHorizon);
+        }
         let left = self.deadline.saturating_sub(progress.elapsed);
         if progress.attempts >= self.attempts || left.is_zero() {
-            return Next::Park(Parked::GaveUp);
+            return Next::GiveUp;
         }
         let pause = self.pause(progress.attempts, progress.random);
         self.send_after(pause.max(no_sooner).min(left), progress.age)
@@ -246,8 +278,8 @@ mod tests {
             policy.next(&AGAIN, after(attempts, Duration::from_secs(seconds), 0.0))
         };
         assert_eq!(next(2, 9), Next::SendAfter(Duration::ZERO));
-        assert_eq!(next(3, 9), Next::Park(Parked::GaveUp));
-        assert_eq!(next(1, 10), Next::Park(Parked::GaveUp));
+        assert_eq!(next(3, 9), Next::GiveUp);
+        assert_eq!(next(1, 10), Next::GiveUp);
     }
 
     #[test]
@@ -275,6 +307,25 @@ mod tests {
             Next::SendAfter(Duration::ZERO)
         );
         assert!(Horizon::within(2 * DAY, DAY).is_err());
+    }
+
+    #[test]
+    fn what_is_past_the_horizon_is_parked_even_when_the_run_is_over() {
+        let policy = policy().attempts(1);
+        let progress = Progress {
+            age: DAY,
+            ..after(1, Duration::ZERO, 0.0)
+        };
+        assert_eq!(
+            policy.next(&AGAIN, progress),
+            Next::Park(Parked::PastHorizon)
+        );
+    }
+
+    #[test]
+    fn what_has_no_key_is_not_sent_again_however_much_is_left() {
+        let progress = after(1, Duration::ZERO, 0.0);
+        assert_eq!(policy().next(&Verdict::Once, progress), Next::GiveUp);
     }
 
     #[test]
@@ -324,7 +375,7 @@ mod tests {
                     prop_assert!(attempts < 10);
                 }
                 next => {
-                    prop_assert_eq!(next, Next::Park(Parked::GaveUp));
+                    prop_assert_eq!(next, Next::GiveUp);
                     prop_assert!(attempts >= 10 || elapsed >= Duration::from_secs(300));
                 }
             }

@@ -1,10 +1,13 @@
 use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
-use http::header::RETRY_AFTER;
+use http::header::{DATE, RETRY_AFTER};
 
 /// How long the server asks to be left alone: seconds, or until a date. A date that has passed is no time at all; what is
 /// neither is nothing.
+///
+/// A date is one of the server's clock, so it is compared with the `Date` of the same answer; `now`, which is of ours, stands
+/// in where there is none.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -24,7 +27,12 @@ pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
         return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
     }
     let date = httpdate::parse_http_date(text).ok()?;
-    Some(date.duration_since(now).unwrap_or_default())
+    let answered = headers.get(DATE).and_then(|date| date.to_str().ok());
+    let answered = answered.and_then(|date| httpdate::parse_http_date(date.trim()).ok());
+    Some(
+        date.duration_since(answered.unwrap_or(now))
+            .unwrap_or_default(),
+    )
 }
 
 #[cfg(test)]
@@ -36,6 +44,21 @@ mod tests {
         headers.insert(RETRY_AFTER, text.parse().unwrap());
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
         retry_after(&headers, now)
+    }
+
+    #[test]
+    fn a_date_is_compared_with_the_servers_own() {
+        let mut headers = HeaderMap::new();
+        let mut insert = |name, text: &str| headers.insert(name, text.parse().unwrap());
+        insert(RETRY_AFTER, "Sun, 06 Nov 1994 08:50:37 GMT");
+        insert(DATE, "Sun, 06 Nov 1994 08:50:30 GMT");
+        let ours = SystemTime::UNIX_EPOCH;
+        assert_eq!(retry_after(&headers, ours), Some(Duration::from_secs(7)));
+        headers.insert(DATE, "yesterday".parse().unwrap());
+        assert_eq!(
+            retry_after(&headers, ours),
+            Some(Duration::from_secs(784_111_837))
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 use std::time::{Duration, SystemTime};
 
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 
 use super::retry_after;
 
@@ -16,6 +16,8 @@ pub enum Verdict {
         /// How long the server asks to be left alone, if it does.
         no_sooner: Option<Duration>,
     },
+    /// It may not have been done, and must not be sent again: it has no key. See [`Verdict::without_key`].
+    Once,
     /// Sending it again does not help. Somebody has to look.
     Park(Parked),
 }
@@ -28,8 +30,8 @@ pub enum Parked {
     OutcomeUnknown,
     /// The server may have forgotten the key, and would take the request for a new one.
     PastHorizon,
-    /// It was sent as often, or for as long, as the policy allows.
-    GaveUp,
+    /// The request cannot be sent at all.
+    Unsendable,
 }
 
 /// Why an attempt has no answer.
@@ -68,11 +70,13 @@ impl Verdict {
         if is_replayed(headers) {
             return Self::Final;
         }
+        // Services may give it another status than 409, and a status that is final would say that it was not done.
+        let is_error = status.is_client_error() || status.is_server_error();
+        if is_error && says_that_nobody_knows(headers, body) {
+            return Self::Park(Parked::OutcomeUnknown);
+        }
         if !is_worth_another(status) {
             return Self::Final;
-        }
-        if says_that_nobody_knows(headers, body) {
-            return Self::Park(Parked::OutcomeUnknown);
         }
         Self::Again {
             no_sooner: retry_after(headers, now),
@@ -84,7 +88,27 @@ impl Verdict {
     pub fn of_failure(failure: Failure) -> Self {
         match failure {
             Failure::NotSent | Failure::Lost => Self::Again { no_sooner: None },
-            Failure::Unsendable => Self::Final,
+            Failure::Unsendable => Self::Park(Parked::Unsendable),
+        }
+    }
+
+    /// What it comes to for a request that was sent without a key. Whoever sends a POST or a PATCH a second time
+    /// without one may have it done twice, so it is never sent again. A method that is idempotent by itself, PUT and DELETE
+    /// among them, needs no key.
+    ///
+    /// ```
+    /// use http::Method;
+    /// use idem_client::{Failure, Verdict};
+    ///
+    /// let lost = Verdict::of_failure(Failure::Lost);
+    /// assert_eq!(lost.without_key(&Method::POST), Verdict::Once);
+    /// assert_eq!(lost.without_key(&Method::PUT), lost);
+    /// ```
+    #[must_use]
+    pub fn without_key(self, method: &Method) -> Self {
+        match self {
+            Self::Again { .. } if !method.is_idempotent() => Self::Once,
+            other => other,
         }
     }
 }
@@ -93,7 +117,7 @@ fn is_worth_another(status: StatusCode) -> bool {
     status.is_server_error() || matches!(status.as_u16(), 408 | 409 | 425 | 429)
 }
 
-fn is_replayed(headers: &HeaderMap) -> bool {
+pub(crate) fn is_replayed(headers: &HeaderMap) -> bool {
     let value = headers.get("idempotent-replayed");
     value.is_some_and(|value| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"true"))
 }
@@ -170,6 +194,13 @@ mod tests {
             let body = format!(r#"{{"type":"{of_type}"}}"#);
             assert_eq!(of(409, &[json], &body), expected, "{of_type}");
         }
+        let body = r#"{"type":"urn:idem:problem:outcome-unknown"}"#;
+        let parked = Verdict::Park(Parked::OutcomeUnknown);
+        for (status, expected) in [(422, parked), (503, parked), (200, Verdict::Final)] {
+            assert_eq!(of(status, &[json], body), expected, "{status}");
+        }
+        let replayed = ("idempotent-replayed", "true");
+        assert_eq!(of(409, &[json, replayed], body), Verdict::Final);
         let body = r#"{"type":"outcome-unknown"}"#;
         assert_eq!(
             of(409, &[("content-type", "application/json")], body),
@@ -184,6 +215,26 @@ mod tests {
     fn no_answer_is_sent_again_unless_it_never_can_be() {
         assert_eq!(Verdict::of_failure(Failure::NotSent), AGAIN);
         assert_eq!(Verdict::of_failure(Failure::Lost), AGAIN);
-        assert_eq!(Verdict::of_failure(Failure::Unsendable), Verdict::Final);
+        assert_eq!(
+            Verdict::of_failure(Failure::Unsendable),
+            Verdict::Park(Parked::Unsendable)
+        );
+    }
+
+    #[test]
+    fn without_a_key_only_idempotent_methods_are_sent_again() {
+        for (method, again) in [
+            (Method::POST, false),
+            (Method::PATCH, false),
+            (Method::CONNECT, false),
+            (Method::GET, true),
+            (Method::HEAD, true),
+            (Method::PUT, true),
+            (Method::DELETE, true),
+        ] {
+            let expected = if again { AGAIN } else { Verdict::Once };
+            assert_eq!(AGAIN.without_key(&method), expected, "{method}");
+            assert_eq!(Verdict::Final.without_key(&method), Verdict::Final);
+        }
     }
 }
