@@ -1,5 +1,6 @@
 //! A service and a provider in this process, and a client that can misbehave.
 
+#![allow(dead_code, reason = "each test binary uses some of it")]
 #![expect(
     clippy::unwrap_used,
     unreachable_pub,
