@@ -188,6 +188,14 @@ async fn a_clock_that_was_set_back_does_not_make_an_operation_young() {
         journal.take(operation.key()).await.unwrap(),
         Begun::Claimed(_)
     ));
+    clock.set(Timestamp::from_micros(began.as_micros() + 90_000_000));
+    drop(journal.take(operation.key()).await.unwrap());
+    clock.set(Timestamp::from_micros(began.as_micros() + 40_000_000));
+    let Begun::Claimed(claim) = journal.take(operation.key()).await.unwrap() else {
+        panic!("it was not taken");
+    };
+    assert_eq!(claim.age(), Duration::from_secs(90));
+    drop(claim);
     // Unlike a battery that is empty. It is neither sent nor parked, for the clock may be set soon.
     clock.set(Timestamp::from_micros(0));
     let error = journal.take(operation.key()).await.unwrap_err();
@@ -198,7 +206,7 @@ async fn a_clock_that_was_set_back_does_not_make_an_operation_young() {
         journal.begin(&charge("2"), horizon()).await.unwrap(),
         Begun::Claimed(_)
     ));
-    clock.set(began);
+    clock.set(Timestamp::from_micros(began.as_micros() + 90_000_000));
     assert!(matches!(
         journal.take(operation.key()).await.unwrap(),
         Begun::Claimed(_)
@@ -277,15 +285,37 @@ async fn an_attempt_of_what_is_no_longer_ones_own_is_not_made() {
         journal.take(operation.key()).await.unwrap(),
         Begun::Answered(_)
     ));
-    // And the first stays.
+    // But nothing is opened again by one that comes late.
+    let operation = charge("2");
+    let Begun::Claimed(claim) = journal.begin(&operation, horizon()).await.unwrap() else {
+        panic!("it was not begun");
+    };
     raw(&path)
-        .execute(
-            "UPDATE idem_client_operation SET state = 'answered', answer_status = 500",
-            [],
-        )
+        .execute("UPDATE idem_client_operation SET state = 'closed'", [])
         .unwrap();
+    claim.answered(&done()).await.unwrap();
     let entry = journal.entry(operation.key()).await.unwrap().unwrap();
-    assert!(matches!(entry.state, State::Answered(answer) if answer.status() == 500));
+    assert_eq!(entry.state, State::Closed);
+}
+
+#[tokio::test]
+async fn what_cannot_be_given_back_in_the_file_is_given_back_in_the_process() {
+    let directory = directory();
+    let path = directory.path().join("sent.db");
+    let options = JournalOptions::new().busy_timeout(Duration::from_millis(1));
+    let journal = options.open(&path).await.unwrap();
+    let operation = charge("1");
+    let claim = journal.begin(&operation, horizon()).await.unwrap();
+    let mut other = raw(&path);
+    let held = other
+        .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
+        .unwrap();
+    drop(claim);
+    // One call after the other.
+    assert_eq!(journal.pending().await.unwrap().len(), 1);
+    drop(held);
+    let begun = journal.take(operation.key()).await.unwrap();
+    assert!(matches!(begun, Begun::Claimed(_)), "{begun:?}");
 }
 
 /// The variable that makes a process of this test binary a child, and tells it the file.
@@ -303,7 +333,7 @@ fn child(name: &str, path: &Path) -> Child {
 
 #[tokio::test]
 async fn what_a_killed_process_was_sending_is_anybodys_at_once() {
-    use std::io::BufRead as _;
+    use std::io::{BufRead as _, Read as _};
 
     const NAME: &str = "what_a_killed_process_was_sending_is_anybodys_at_once";
     let operation = charge("1");
@@ -312,7 +342,9 @@ async fn what_a_killed_process_was_sending_is_anybodys_at_once() {
         let begun = journal.begin(&operation, horizon()).await.unwrap();
         assert!(matches!(begun, Begun::Claimed(_)));
         println!("\nbegun");
-        std::future::pending::<()>().await;
+        // Until it is killed; or, should the test fail, until that has ended.
+        let _ = std::io::stdin().read(&mut [0]);
+        return;
     }
     let directory = directory();
     let path = directory.path().join("sent.db");

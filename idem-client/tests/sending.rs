@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, Method};
 use idem_client::{
-    Failure, IdempotencyKey, InvalidOperation, Journal, LastAttempt, Operation, Parked, SendError,
-    Source, State, Step,
+    Failure, Horizon, IdempotencyKey, InvalidOperation, Journal, LastAttempt, Operation, Parked,
+    RetryPolicy, SendError, Source, State, Step,
 };
 use support::{Reply, Server, answer, builder, built, client, cut, policy, problem};
 
@@ -568,4 +568,45 @@ fn the_callers_own_key_wins_and_a_random_one_is_made_once() {
     let other = post().key(own).key_header(name).build().unwrap();
     assert_eq!(other.headers()["x-request-id"], "own");
     assert!(!other.headers().contains_key("idempotency-key"));
+}
+
+#[tokio::test]
+async fn what_began_under_a_shorter_horizon_keeps_it_under_another_policy() {
+    let [hour, week] = [1, 7 * 24].map(|hours| Duration::from_secs(hours * 3600));
+    let journal = Journal::open_in_memory().await.unwrap();
+    let busy = answer(429, &["retry-after: 7200"], "");
+    let server = Server::start(vec![busy, answer(201, &[], "ch_1")]).await;
+    let operation = server.operation();
+    let horizon = Horizon::within(hour, hour).unwrap();
+    journal.record(&operation, horizon).await.unwrap();
+    let longer = RetryPolicy::until(Horizon::within(week, week).unwrap()).deadline(3 * hour);
+    let client = built(builder(&journal, longer).observe(|_, step| skip_pauses(step)));
+    // When the server wants to hear of it again, it is too old.
+    let error = client.send(&operation).await.unwrap_err();
+    let past = Parked::PastHorizon;
+    assert!(
+        matches!(&error, SendError::Parked { why, .. } if *why == past),
+        "{error:?}"
+    );
+    assert_same_bytes(&server, 1);
+    assert_eq!(
+        journal.pending().await.unwrap()[0].state,
+        State::Parked(past)
+    );
+}
+
+#[tokio::test]
+async fn an_attempt_ends_with_the_horizon() {
+    let short = Duration::from_millis(200);
+    let journal = Journal::open_in_memory().await.unwrap();
+    let server = Server::start(vec![Reply::Silence]).await;
+    let policy = RetryPolicy::until(Horizon::within(short, short).unwrap());
+    let client = built(builder(&journal, policy).attempt_timeout(Duration::from_secs(3600)));
+    let error = client.send(&server.operation()).await.unwrap_err();
+    let past = Parked::PastHorizon;
+    assert!(
+        matches!(&error, SendError::Parked { why, .. } if *why == past),
+        "{error:?}"
+    );
+    assert_same_bytes(&server, 1);
 }

@@ -8,7 +8,7 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -166,23 +166,30 @@ fn stop(here: &str) {
     if std::env::var(STOP_AT).is_ok_and(|place| place == here) {
         println!("\n{STOPPED}");
         std::io::stdout().flush().unwrap();
-        loop {
-            std::thread::park();
-        }
+        // Until it is killed; or, should the test fail, until that has ended.
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::exit(1);
     }
 }
 
-/// A program that charges for one order, as one does that may die at any time: first it takes up what it finds in its journal,
-/// and then it does what its own records say is not done.
+/// The orders that the child charges for. A run that says what it does says every step.
+const ORDERS: &str = "CHARGES_TEST_CLIENT_ORDERS";
+const TALKS: &str = "CHARGES_TEST_CLIENT_TALKS";
+
+/// A program that charges for orders, as one does that may die at any time: first it takes up what it finds in its journal, and
+/// then it does what its own records say is not done.
 #[tokio::test]
 async fn the_program_that_is_killed() {
     let Some(place) = std::env::var_os(PLACE) else {
         return;
     };
     let place = Path::new(&place);
-    let record = place.join("charged");
+    let talks = std::env::var_os(TALKS).is_some();
     let journal = Journal::open(place.join("sent.db")).await.unwrap();
-    let client = build(builder(journal).observe(|_, step| {
+    let client = build(builder(journal).observe(move |_, step| {
+        if talks {
+            println!("\n{STEP}");
+        }
         stop(match step {
             Step::Beginning => "beginning",
             Step::Journaled { .. } => "journaled",
@@ -194,29 +201,36 @@ async fn the_program_that_is_killed() {
             _ => "",
         });
     }));
-    let conclude = async |finished: Finished| {
+    let conclude = async |order: &str, finished: Finished| {
         stop("told");
-        // Whole or not at all, and the same however often.
-        let unfinished = record.with_extension("new");
-        let mut file = std::fs::File::create(&unfinished).unwrap();
-        file.write_all(id_of(&finished).as_bytes()).unwrap();
-        file.sync_all().unwrap();
-        std::fs::rename(&unfinished, &record).unwrap();
+        note(place, order, &id_of(&finished));
         finished.acknowledge().await.unwrap();
     };
     for resumed in client.resume_all(NonZeroUsize::MIN).await.unwrap() {
-        conclude(resumed.result.unwrap()).await;
+        let label = resumed.label.unwrap();
+        let order = label.strip_prefix("charge ").unwrap();
+        conclude(order, resumed.result.unwrap()).await;
     }
-    if !record.exists() {
-        let base = std::env::var(SERVICE).unwrap();
-        conclude(
-            client
-                .send(&charge(&base, "order-4711", BODY))
-                .await
-                .unwrap(),
-        )
-        .await;
+    let orders: usize = std::env::var(ORDERS).unwrap().parse().unwrap();
+    let base = std::env::var(SERVICE).unwrap();
+    for order in (0..orders).map(|number| format!("order-{number}")) {
+        if !place.join(&order).exists() {
+            let finished = client.send(&charge(&base, &order, BODY)).await.unwrap();
+            conclude(&order, finished).await;
+        }
     }
+}
+
+/// What the child says of every step, if it talks.
+const STEP: &str = "a step";
+
+/// The program's own record of what was charged: whole or not at all, and the same however often it is made.
+fn note(place: &Path, order: &str, charge: &str) {
+    let unfinished = place.join("unfinished");
+    let mut file = std::fs::File::create(&unfinished).unwrap();
+    file.write_all(charge.as_bytes()).unwrap();
+    file.sync_all().unwrap();
+    std::fs::rename(&unfinished, place.join(order)).unwrap();
 }
 
 /// A provider and a service as processes, a bad line between the service and the client, and the client's files.
@@ -224,6 +238,7 @@ struct Scene {
     provider: Process,
     service: Option<Process>,
     line: FaultProxy,
+    orders: usize,
     directory: TempDir,
 }
 
@@ -241,6 +256,7 @@ impl Scene {
             provider,
             service: None,
             line: FaultProxy::start(nobody).unwrap(),
+            orders: 1,
             directory,
         };
         scene.start_service(service).await;
@@ -265,15 +281,19 @@ impl Scene {
 
     /// The client, which goes to the service over the line, and stops there.
     fn client(&self, stop_at: &str) -> Child {
-        Command::new(std::env::current_exe().unwrap())
+        self.command().env(STOP_AT, stop_at).spawn().unwrap()
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
             .args(["--exact", CHILD, "--nocapture", "--test-threads=1"])
             .env(PLACE, self.directory.path())
             .env(SERVICE, format!("http://{}", self.line.address()))
-            .env(STOP_AT, stop_at)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap()
+            .env(ORDERS, self.orders.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        command
     }
 
     fn kill_client_at(&self, place: &str) {
@@ -295,22 +315,24 @@ impl Scene {
     }
 
     /// Runs the client to its end, and looks what was charged.
-    async fn ends_with_one_charge(self, place: &str) {
-        let mut client = self.client("");
-        assert!(client.wait().unwrap().success(), "{place}");
+    async fn ends_with_one_charge_each(self, place: &str) {
+        let output = self.client("").wait_with_output().unwrap();
+        assert!(output.status.success(), "{place}");
         let ledger = Ledger::read(&self.directory.path().join("ledger")).unwrap();
-        assert_eq!(ledger.len(), 1, "{place}: {ledger:?}");
-        let noted = std::fs::read_to_string(self.directory.path().join("charged")).unwrap();
-        assert_eq!(noted, ledger[0].id, "{place}");
+        let charged: Vec<_> = ledger.into_iter().map(|entry| entry.id).collect();
+        let noted: Vec<_> = (0..self.orders)
+            .map(|number| self.directory.path().join(format!("order-{number}")))
+            .map(|path| std::fs::read_to_string(path).unwrap())
+            .collect();
+        assert_eq!(noted, charged, "{place}");
         let journal = Journal::open(self.directory.path().join("sent.db"))
             .await
             .unwrap();
         assert!(journal.unfinished().await.unwrap().is_empty(), "{place}");
         // And if the program forgets its own records, the journal still knows that it is over.
         let base = format!("http://{}", self.line.address());
-        let again = build(builder(journal))
-            .send(&charge(&base, "order-4711", BODY))
-            .await;
+        let again = charge(&base, "order-0", BODY);
+        let again = build(builder(journal)).send(&again).await;
         assert!(
             matches!(again, Err(SendError::Closed { .. })),
             "{place}: {again:?}"
@@ -339,7 +361,7 @@ async fn killed_between_any_two_steps_the_client_charges_once() {
     for place in PLACES {
         let scene = Scene::start(&[]).await;
         scene.kill_client_at(place);
-        scene.ends_with_one_charge(place).await;
+        scene.ends_with_one_charge_each(place).await;
     }
 }
 
@@ -349,7 +371,7 @@ async fn killed_again_and_again_it_charges_once() {
     for place in PLACES {
         scene.kill_client_at(place);
     }
-    scene.ends_with_one_charge("all places").await;
+    scene.ends_with_one_charge_each("all places").await;
 }
 
 #[tokio::test]
@@ -364,7 +386,7 @@ async fn killed_while_it_waits_for_the_answer_it_charges_once() {
         }
         kill(client);
         scene.line.set(Fault::Pass).unwrap();
-        scene.ends_with_one_charge("sent").await;
+        scene.ends_with_one_charge_each("sent").await;
     }
 }
 
@@ -382,7 +404,7 @@ async fn killed_before_anything_reached_the_service_it_charges_once() {
     kill(client);
     assert_eq!(scene.calls().await, 0);
     scene.line.set(Fault::Pass).unwrap();
-    scene.ends_with_one_charge("connected").await;
+    scene.ends_with_one_charge_each("connected").await;
 }
 
 #[tokio::test]
@@ -395,7 +417,7 @@ async fn killed_between_two_attempts_it_charges_once() {
     scene.kill_client_at("pausing");
     assert_eq!(scene.calls().await, 1);
     scene.line.set(Fault::Pass).unwrap();
-    scene.ends_with_one_charge("pausing").await;
+    scene.ends_with_one_charge_each("pausing").await;
 }
 
 #[tokio::test]
@@ -409,6 +431,25 @@ async fn killed_with_the_service_in_the_middle_of_the_charge_it_charges_once() {
         let address = service.address().to_owned();
         service.kill().unwrap();
         scene.start_service(&["--listen", &address]).await;
-        scene.ends_with_one_charge(place).await;
+        scene.ends_with_one_charge_each(place).await;
     }
+}
+
+/// Whatever it is doing some steps after it began: in the middle of a write to its journal, as like as not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_at_any_moment_it_charges_once_for_each_order() {
+    let mut scene = Scene::start(&[]).await;
+    scene.orders = 40;
+    for steps in 1..=30 {
+        let mut client = scene.command().env(TALKS, "").spawn().unwrap();
+        let output = BufReader::new(client.stdout.take().unwrap());
+        let lines = output.lines().map_while(Result::ok);
+        let heard = lines.filter(|line| line == STEP).take(steps).count();
+        // It goes on until the signal has come.
+        kill(client);
+        if heard < steps {
+            break;
+        }
+    }
+    scene.ends_with_one_charge_each("somewhere").await;
 }

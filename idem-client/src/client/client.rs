@@ -13,7 +13,7 @@ use super::credentials::{BoxError, Credentials};
 use super::{Finished, LastAttempt, Outgoing, Resumed, SendError, Source, Step};
 use crate::{
     Answer, Begun, Claim, Failure, Going, Journal, JournalError, Next, Operation, Parked, Progress,
-    RetryPolicy, State, Verdict, key_hash,
+    RetryPolicy, Verdict, key_hash,
 };
 
 /// Sends operations until they are answered, each under one key and with the same bytes every time.
@@ -209,10 +209,7 @@ impl Client {
                 let Some(entry) = waiting.next() else { break };
                 let client = self.clone();
                 running.spawn(async move {
-                    let result = match entry.state {
-                        State::Parked(why) => Err(parked(key_hash(&entry.key), why)),
-                        _ => client.resume(&entry.key).await,
-                    };
+                    let result = client.resume(&entry.key).await;
                     Resumed {
                         key: entry.key,
                         label: entry.label,

@@ -11,7 +11,7 @@ use crate::{Answer, Failure, JournalError, Parked};
 #[non_exhaustive]
 pub enum SendError {
     /// The journal could not be written or read. Nothing was sent since. What was sent before stays pending.
-    #[error("operation {operation} is not sent, since the journal fails")]
+    #[error("operation {operation} is not sent any further, since the journal fails")]
     Journal {
         /// The operation.
         operation: String,

@@ -149,3 +149,43 @@ impl Error for JournalError {
         self.source.as_deref().map(|source| source as _)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::ffi;
+
+    use super::*;
+
+    #[test]
+    fn what_kind_of_failure_an_error_is() {
+        for (code, expected) in [
+            (ffi::SQLITE_FULL, JournalErrorKind::Full),
+            (ffi::SQLITE_READONLY, JournalErrorKind::ReadOnly),
+            (ffi::SQLITE_PERM, JournalErrorKind::ReadOnly),
+            (ffi::SQLITE_CANTOPEN, JournalErrorKind::Misplaced),
+            (ffi::SQLITE_CORRUPT, JournalErrorKind::Corrupt),
+            (ffi::SQLITE_NOTADB, JournalErrorKind::Corrupt),
+            (ffi::SQLITE_BUSY, JournalErrorKind::Busy),
+            (ffi::SQLITE_LOCKED, JournalErrorKind::Busy),
+            (ffi::SQLITE_IOERR, JournalErrorKind::Unavailable),
+            (ffi::SQLITE_CONSTRAINT, JournalErrorKind::Unavailable),
+        ] {
+            let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+            let error = JournalError::sqlite("a test", error);
+            assert_eq!(error.kind(), expected, "{code}");
+            assert!(error.to_string().starts_with("a test: "), "{error}");
+            assert!(error.source().is_some());
+        }
+        for (kind, expected) in [
+            (ErrorKind::StorageFull, JournalErrorKind::Full),
+            (ErrorKind::QuotaExceeded, JournalErrorKind::Full),
+            (ErrorKind::PermissionDenied, JournalErrorKind::ReadOnly),
+            (ErrorKind::ReadOnlyFilesystem, JournalErrorKind::ReadOnly),
+            (ErrorKind::NotFound, JournalErrorKind::Misplaced),
+            (ErrorKind::Unsupported, JournalErrorKind::Misplaced),
+        ] {
+            let error = JournalError::of_io("a test", kind.into());
+            assert_eq!(error.kind(), expected, "{kind:?}");
+        }
+    }
+}
