@@ -1,14 +1,15 @@
 //! Many claims, answers or renewals in one statement.
 //!
 //! The items come as arrays, one for each column, and are numbered. Each item finds its row by the primary key, whatever the
-//! planner thinks of the table: a subselect with a limit cannot be turned into a join of whole tables.
+//! planner thinks of the table: a subselect with a limit cannot be turned into a join of whole tables, and what is written is
+//! [looked up](looked_up).
 
 use idem_core::{Claim, OwnerToken, RecordId, Response, Span, Status};
 
 use crate::row;
 use crate::settings::{Place, Settings};
 use crate::sql::{Sql, slice};
-use crate::statement::{INSERTED, STATUS, begin, micros};
+use crate::statement::{INSERTED, STATUS, begin, looked_up, micros};
 
 /// Many claims. A row for each item that was won or whose record was found: the item's number from 1, now, whether it was
 /// won, and the record, which is null if it was.
@@ -172,10 +173,9 @@ fn write(settings: &Settings, mut sql: Sql, columns: &str, set: &str) -> Sql {
         .push(&table)
         .push(" AS r SET revision = r.revision + 1, ")
         .push(set)
-        .push(
-            " FROM at, mine AS item WHERE r.scope = item.scope COLLATE \"C\" AND r.\"key\" = item.\"key\" COLLATE \"C\" \
-             AND r.token = item.token AND ",
-        )
+        .push(" FROM at, mine AS item WHERE ")
+        .push(&looked_up("item"))
+        .push(" AND r.token = item.token AND ")
         .push(STATUS)
         .push(" = 'in_progress' RETURNING item.number, ")
         .push(&row::instant("at.now", settings.pooling))

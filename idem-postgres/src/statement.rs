@@ -24,6 +24,17 @@ const UNRESOLVED: &str = "(status = 'in_progress' OR (status = 'failed_retryable
 /// is dead in it, to find one record.
 pub(crate) const STATUS: &str = "(r.status || '')";
 
+/// That a record `r` is the one that a row of another part of the statement names, in a condition.
+///
+/// Each such row then looks its record up. If the scopes were compared with `=`, the index of the key could also be read from one
+/// end to the other, in order to be joined; and that is what the planner does where a table had next to no rows when it was
+/// last analysed.
+pub(crate) fn looked_up(row: &str) -> String {
+    format!(
+        "r.scope = ANY (ARRAY[{row}.scope COLLATE \"C\"]) AND r.\"key\" = {row}.\"key\" COLLATE \"C\""
+    )
+}
+
 /// Where the record begins in the answer to a claim, to a load, and in a list, where its scope and key come first.
 pub(crate) const CLAIMED_RECORD: usize = 2;
 pub(crate) const LOADED_RECORD: usize = 1;
@@ -129,9 +140,11 @@ pub(crate) fn sweep(settings: &Settings, limit: u32) -> Sql {
     sql.integer(limit.into());
     sql.push(" FOR UPDATE SKIP LOCKED), removed AS (DELETE FROM ")
         .push(&table)
+        .push(" AS r USING due WHERE ")
+        .push(&looked_up("due"))
         .push(
-            " AS r USING due WHERE r.scope = due.scope AND r.\"key\" = due.\"key\" AND r.token = due.token \
-             AND r.revision = due.revision RETURNING true) SELECT (SELECT count(*) FROM removed), ",
+            " AND r.token = due.token AND r.revision = due.revision RETURNING true) \
+             SELECT (SELECT count(*) FROM removed), ",
         )
         .push("(SELECT count(*) FROM (SELECT FROM ")
         .push(&table)

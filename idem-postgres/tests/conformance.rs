@@ -4,13 +4,14 @@ mod support;
 
 use idem_core::Span;
 use idem_postgres::Coalescing;
-use support::{Server, Setup};
+use support::{Server, Setup, Shape};
 
 const fn plain() -> Setup {
     Setup {
         server: Server::Shared,
         coalescing: Coalescing::default,
         table: None,
+        shape: Shape::Whole,
         connections: 6,
         skew: Span::ZERO,
     }
@@ -44,6 +45,13 @@ mod clocks_apart {
 mod another_table {
     idem_testkit::conformance!(super::Setup {
         table: Some("Idempotency_Keys"),
+        ..super::plain()
+    });
+}
+
+mod in_partitions {
+    idem_testkit::conformance!(super::Setup {
+        shape: super::Shape::Partitioned,
         ..super::plain()
     });
 }

@@ -21,7 +21,7 @@ use idem_core::{
 };
 use idem_postgres::{PgKeyStore, PgOptions};
 use idem_test_servers::{Postgres, Version, unless_missing};
-use idem_testkit::{Harness, Missing, Suite, Unavailable};
+use idem_testkit::{CaseVerdict, Harness, Missing, Suite, Unavailable};
 use sqlx::postgres::PgPoolOptions;
 use tools::{answer, claim, complete, id, owner, request};
 
@@ -339,7 +339,11 @@ impl Harness for Crashing {
 /// Each kind of write by itself is there after a crash right behind it.
 #[test]
 fn every_write_outlives_a_crash() {
+    // Without a server there is nothing to crash, and nothing that could pass.
+    if unless_missing(Postgres::start(Version::V15)).is_none() {
+        return;
+    }
     let report = Suite::new().only("durable_after_a_crash").run(Crashing);
     assert_eq!(report.cases.len(), 1, "{report}");
-    assert!(report.is_conformant(), "{report}");
+    assert_eq!(report.cases[0].verdict, CaseVerdict::Passed, "{report}");
 }

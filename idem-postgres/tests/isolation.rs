@@ -32,6 +32,7 @@ const fn level(level: &'static str, coalescing: fn() -> Coalescing) -> Isolated 
             server: Server::Shared,
             coalescing,
             table: None,
+            shape: support::Shape::Whole,
             connections: 6,
             skew: Span::ZERO,
         },

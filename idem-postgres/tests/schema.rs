@@ -19,6 +19,7 @@ use sqlx::{Executor as _, PgPool, Row as _};
 use tools::{Database, claim, lease, own_server, owner, soon, win};
 
 const RECORDS: &str = include_str!("../src/migrations/0001_records.sql");
+const PARTITIONS: &str = include_str!("../src/partitions.sql");
 
 /// As many programs as are started at once, each with a connection of its own, in one schema that nobody has made.
 async fn migrate_at_once(pools: impl Iterator<Item = PgPool>, pooling: Pooling) {
@@ -283,6 +284,44 @@ async fn the_files_leave_the_same_behind_as_migrate() {
     store.migrate().await.unwrap();
     assert_eq!(shape_of_call, shape(&by_file).await);
     win(&store, &claim("k")).await;
+}
+
+/// A migration of the user's: the records are the same, and so is what can be done with them.
+#[tokio::test]
+async fn a_table_that_is_put_into_partitions_keeps_its_records() {
+    let Some(database) = Database::new("put_into_partitions") else {
+        return;
+    };
+    let store = database.store(PgOptions::new(), 2).await;
+    let (answered, running) = (claim("answered"), claim("running"));
+    for claim in [&answered, &running] {
+        win(&store, claim).await;
+    }
+    let change = Transition::Complete(Response::new(201).body("before"));
+    let done = store.transition(answered.id(), owner(&answered), &change);
+    assert!(matches!(done.await, Ok(TransitionOutcome::Applied { .. })));
+    let before = store.load(answered.id()).await.unwrap().unwrap().record;
+
+    let server = own_server().unwrap();
+    let name = "put_into_partitions";
+    server.psql(name, PARTITIONS).unwrap();
+    let partitions = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'idem_record'::regclass";
+    assert_eq!(database.number(partitions).await, 8);
+    let room = "SELECT min(pg_relation_size(inhrelid)) FROM pg_inherits WHERE inhparent = 'idem_record'::regclass";
+    assert!(database.number(room).await > 700 * 1024);
+
+    // The same store goes on.
+    store.check().await.unwrap();
+    store.migrate().await.unwrap();
+    let after = store.load(answered.id()).await.unwrap().unwrap().record;
+    assert_eq!(after, before);
+    let done = store.transition(running.id(), owner(&running), &change);
+    assert!(matches!(done.await, Ok(TransitionOutcome::Applied { .. })));
+    assert!(matches!(
+        store.claim(&claim("running")).await,
+        Ok(ClaimOutcome::Held(_))
+    ));
+    win(&store, &claim("new")).await;
 }
 
 /// Names with capitals are other names than those without.

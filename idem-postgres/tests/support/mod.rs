@@ -23,9 +23,19 @@ pub(crate) struct Setup {
     pub(crate) server: Server,
     pub(crate) coalescing: fn() -> Coalescing,
     pub(crate) table: Option<&'static str>,
+    pub(crate) shape: Shape,
     pub(crate) connections: u32,
     /// How far apart the clocks are said to be.
     pub(crate) skew: Span,
+}
+
+/// What the table is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// As `migrate` makes it.
+    Whole,
+    /// In partitions, by a migration of the user's.
+    Partitioned,
 }
 
 /// Where it is.
@@ -149,7 +159,8 @@ impl Schema {
 
     pub(crate) async fn run(&self, sql: String) {
         let mut connection = self.connection().await;
-        connection.execute(AssertSqlSafe(sql)).await.unwrap();
+        let sql = sqlx::raw_sql(AssertSqlSafe(sql));
+        connection.execute(sql).await.unwrap();
         connection.close().await.unwrap();
     }
 
@@ -180,6 +191,14 @@ impl Harness for Setup {
         let data = Schema::new(self.server, self.table)?;
         let store = self.store(&data, 1);
         store.migrate().await.map_err(Unavailable::new)?;
+        if self.shape == Shape::Partitioned {
+            let partitions = include_str!("../../src/partitions.sql");
+            data.run(format!(
+                "SET search_path TO \"{}\"; {partitions}",
+                data.name
+            ))
+            .await;
+        }
         store.check().await.map_err(Unavailable::new)?;
         store.pool().close().await;
         Ok(data)
