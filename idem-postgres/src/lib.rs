@@ -37,11 +37,17 @@
 //! itself. A replay and a refusal write nothing, take no row lock, and wait for nobody. Only an owner that finds its record
 //! changed asks a second time, to say by whom.
 //!
-//! What comes from the pool is not in that. With [`test_before_acquire`], which is on by default, sqlx sends a ping before each
-//! statement: another round trip, which adds 10 to 50 % to a replay on a local server and doubles it over a network. It finds
-//! connections that broke while they were idle; without it, the first calls after a restart of the server fail, a claim with
-//! [`Ambiguous`](idem_core::StoreErrorKind::Ambiguous), which the executor claims again. Where claims are most of what the pool
-//! does, switch it off.
+//! What the pool sends beside it is not in that. sqlx 0.9 asks twice whether a connection lives, each time with a message
+//! that has an answer and nothing else in it:
+//!
+//! - when it takes an idle connection out of the pool, if [`test_before_acquire`] is on, as it is by default. The call waits for
+//!   that: another round trip, which adds 10 to 50 % to a replay on a local server and doubles it over a network. It finds
+//!   connections that broke while they were idle; without it, the first calls after a restart of the server fail, a claim with
+//!   [`Ambiguous`](idem_core::StoreErrorKind::Ambiguous), which the executor claims again. Where claims are most of what the pool
+//!   does, switch it off.
+//! - when a connection is given back, always. No option switches that off, and no call waits for it: it happens in a task
+//!   behind the call. But the connection is not free before its answer is there, so of a pool that is used to the full, each
+//!   statement takes a connection for two round trips.
 //!
 //! [`test_before_acquire`]: sqlx::pool::PoolOptions::test_before_acquire
 //!
@@ -119,42 +125,62 @@
 //! # Sizes, and a hundred million keys
 //!
 //! A record takes about 400 bytes in the table and 150 in the indexes, and its response, which Postgres compresses and moves out of
-//! the row when it is longer than 2 kB. At 10 million requests a day and a retention of 24 hours that is 6 GB. The table is as
-//! large as what is retained, if something sweeps it: run [`Sweeper`](idem_core::executor::Sweeper), in every replica if you like.
-//! Sweepers pass each other's rows over.
+//! the row when it is longer than 2 kB. At 10 million requests a day and a retention of 24 hours that is 6 GB; a hundred million
+//! keys, which are ten such days or a tenfold rate, are some 55 GB. The table is as large as what is retained, if something sweeps
+//! it: run [`Sweeper`](idem_core::executor::Sweeper), in every replica if you like. Sweepers pass each other's rows over.
 //!
+//! - A claim costs one descent of the primary key's index, so its time grows with the logarithm of the table as long as the upper
+//!   levels of the index are in memory. The keys of one scope lie together in it, and those of a client's random keys do not:
+//!   with few large tenants, most claims dirty a leaf of their own, so the index wants to be in memory, which is about 10 GB at
+//!   a hundred million keys.
 //! - **Every row is written twice or more**, and deleted. So `autovacuum` has to run: the table sets its thresholds at a
 //!   twentieth instead of a fifth, since a fifth of a hundred million rows is hours of work at once. Give it
-//!   `autovacuum_vacuum_cost_limit` and memory to keep up, and look at `n_dead_tup`. A long transaction anywhere in the database
-//!   keeps dead rows alive.
+//!   `autovacuum_vacuum_cost_limit` and memory to keep up (`autovacuum_work_mem`: it reads all indexes again each time that
+//!   its memory is full of dead rows), and look at `n_dead_tup`. A long transaction anywhere in the database, a forgotten
+//!   replication slot, or a standby with `hot_standby_feedback`, keeps dead rows alive.
 //! - **`fillfactor = 80`** leaves room on a row's page. A renewal and a checkpoint then change no index (they are "HOT"). An answer
-//!   does: the row leaves the index of unfinished records and enters that of finished ones.
-//! - **Partition by hash of the scope** when vacuum of the one table takes too long, or its indexes do not fit into memory:
-//!   `PARTITION BY HASH (scope)` with the same columns and indexes, made before the first record. The scope leads the primary key, so
-//!   each statement touches one partition, and a batch a few. The rows of one tenant stay together. Not by time: a claim would have
-//!   to look into every partition for an older record of its key.
-//! - A claim costs one descent of the primary key's index, so its time grows with the logarithm of the table as long as the upper
-//!   levels of the index are in memory.
+//!   does: the row leaves the index of unfinished records and enters that of finished ones. Less room would save space
+//!   and move renewals into other pages, and so into every index; more would keep pages half empty.
+//! - **`autovacuum_analyze_scale_factor = 0.02`** takes statistics often, since a plan for a small table is a bad one for a large
+//!   one. No plan for one record depends on them, though: the table **begins with a megabyte of empty pages and keeps them**
+//!   (`vacuum_truncate = off`, which also keeps vacuum from locking everybody out to cut the file). Without it, a connection that
+//!   planned its statements while the table lay on a few pages would read all of it for each claim, and go on so while it grows.
+//!   `TRUNCATE`, `VACUUM FULL`, and a dump that is loaded into another database, lose the megabyte: after those, `ANALYZE` the
+//!   table once it has grown, which has every connection plan anew.
+//! - **Partition by hash of the scope** when vacuum of the one table takes too long, or its indexes do not fit into memory. The
+//!   scope leads the primary key, so each statement touches one partition, and a batch a few; and the rows of one tenant stay
+//!   together, so one tenant that is most of the traffic gains nothing. `src/partitions.sql` is that migration, to be reviewed,
+//!   changed and run by you, best before the first record: the suite runs on its result, and so does [`PgKeyStore::migrate`].
+//!   Sweeping and listing look into all partitions. Not by time: a claim would have to look into every partition for an older
+//!   record of its key, and no unique index could be had.
+//!
+//! `idem-bench` measures with up to five million rows. What is said of a hundred million is that times a factor.
 //!
 //! # Other engines that speak Postgres
 //!
-//! The suite was run on Postgres 15 and 18 and through PgBouncer 1.18, and on nothing else. What follows is by reading their
-//! manuals, so run the suite first: it takes a URL.
+//! The suite was run on Postgres 15 and 18, through PgBouncer 1.18, and on a partitioned table, and on nothing else. What follows
+//! is by reading the manuals of the others, so run the suite first: `IDEM_TEST_POSTGRES_URL=postgres://… cargo test -p idem-postgres
+//! --test conformance coalesced`, and `each_by_itself`.
 //!
-//! | statement | what it relies on |
-//! |---|---|
-//! | claim | `INSERT … ON CONFLICT (scope, key) DO NOTHING` on the primary key, in a `WITH` beside a `SELECT` |
-//! | owner's writes, takeover, resolve | one `UPDATE` or `DELETE` by primary key, `token`, `revision` and conditions, in a `WITH` |
-//! | batches | `unnest … WITH ORDINALITY`, `LATERAL`, `FOR NO KEY UPDATE SKIP LOCKED` |
-//! | sweep | `FOR UPDATE SKIP LOCKED`, a partial index |
-//! | all | `clock_timestamp()`, `set_config('lock_timeout', …, true)` |
+//! | statement | what it relies on | why it is safe |
+//! |---|---|---|
+//! | claim | `INSERT … ON CONFLICT (scope, key) DO NOTHING` on the primary key, in a `WITH` beside a `SELECT` | the unique key decides who wins. The `SELECT` may be older than the decision; then neither shows anything, and the claim looks again |
+//! | owner's writes, takeover, resolve | one `UPDATE` or `DELETE` by primary key, `token`, `revision` and conditions, in a `WITH` | whoever waited for the row's lock judges by the row that it finds then. What was not written is read again by another statement |
+//! | batches | `unnest … WITH ORDINALITY`, `LATERAL`, `FOR NO KEY UPDATE SKIP LOCKED` | what is written was locked before, in the same statement; what was locked by others is sent by itself |
+//! | sweep | `FOR UPDATE SKIP LOCKED`, a partial index | removes by key, token and revision what it has locked |
+//! | all | `clock_timestamp()`, `set_config('lock_timeout', …, true)` | judged by one clock, or by the [skew](PgOptions::clock_skew) of several |
 //!
-//! - **Aurora** and other single-primary services: as Postgres. Use the writer's endpoint; a reader is refused by `check`.
-//! - **Citus**: distribute by `scope`. Every statement names it, so it is routed to one node; a batch goes to several, and
-//!   `Coalescing::Off` keeps each statement on one.
-//! - **YugabyteDB** and **CockroachDB**: a write may fail with `40001` at any time, also at the commit, and is tried again here. Each
-//!   node has a clock: set [`PgOptions::clock_skew`] to the cluster's bound. CockroachDB has `lock_timeout` and `SKIP LOCKED`, but no
-//!   data-modifying `WITH` beside rows that the same statement reads again; whether its version takes the claim has to be tried.
+//! | engine | what to do | tested |
+//! |---|---|---|
+//! | PgBouncer, one transaction a server connection | [`Pooling::Transaction`] | yes |
+//! | Postgres, partitioned by hash of the scope | `src/partitions.sql` | yes |
+//! | **Aurora**, and other services with one primary | as Postgres. Use the writer's endpoint; a reader is refused by `check`. Another server has another clock after a failover: say a [skew](PgOptions::clock_skew). Aurora's storage is shared, so a failover loses nothing there that was acknowledged; of others, ask how they replicate | no |
+//! | **Citus** | distribute by `scope`: every statement for one record names it, so it is routed to one node. `FOR UPDATE` over several shards is refused, so take [`Coalescing::Off`], and remove what is expired with a statement of your own instead of the sweep | no |
+//! | **YugabyteDB** | each node has a clock: set [`PgOptions::clock_skew`] to the cluster's bound. A write may fail with `40001` at any time, also at the commit, and is tried again here; with `READ COMMITTED` switched on, less often. The primary key is hashed by its first column unless it says `ASC`; either is right. The storage settings mean nothing there, and may have to be taken out of the migration | no |
+//! | **CockroachDB** | the same about clocks and `40001`. It has `lock_timeout`, `SKIP LOCKED` and `ON CONFLICT`, but its advisory locks lock nothing, and it has none of the storage settings: apply a schema of your own, once. Whether its version takes the claim and the batches has to be tried; [`Coalescing::Off`] leaves the batches out | no |
+//!
+//! Where a row is wrong for your engine, the conformance suite shows it as a lost race, a write of a late owner or an error, and
+//! not as a slow case: each of its clauses is tried by force.
 
 mod batch;
 mod calls;
