@@ -70,7 +70,7 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// [`JournalError`] whose kind says why: there is no such directory, it must not be written, the file is another
+    /// [`JournalError`] whose kind says why: there is no such directory, it is on another machine, it must not be written, the file is another
     /// application's, a later version's, or damaged. Such a file is left as it is.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, JournalError> {
         JournalOptions::new().open(path).await

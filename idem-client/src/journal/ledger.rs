@@ -7,13 +7,14 @@ use std::time::Duration;
 use idem_core::{IdempotencyKey, Timestamp};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, TransactionBehavior};
 
+use super::options::FilesystemPolicy;
 use super::owner::{self, Owner};
 use super::place::Place;
 use super::row::{COLUMNS, Row, name_of};
 use super::{
     Answer, Entry, JournalError, JournalErrorKind, JournalOptions, Operation, Recorded, State,
 };
-use super::{headers, schema};
+use super::{filesystem, headers, schema};
 use crate::{Horizon, Parked, key_hash};
 
 /// By how much the clock may be behind what was written under it. A step of a time server is smaller.
@@ -58,6 +59,11 @@ impl Ledger {
         name: [u8; 16],
     ) -> Result<Self, JournalError> {
         let failed = |error| JournalError::sqlite("opening the journal", error);
+        if let Some(path) = &path
+            && options.filesystem == FilesystemPolicy::RefuseNetwork
+        {
+            filesystem::refuse_remote(path)?;
+        }
         let mut connection = connect(path.as_deref())?;
         connection
             .busy_timeout(options.busy_timeout)

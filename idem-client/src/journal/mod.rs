@@ -4,6 +4,7 @@ mod answer;
 mod claim;
 mod entry;
 mod error;
+mod filesystem;
 mod headers;
 mod journal;
 mod ledger;

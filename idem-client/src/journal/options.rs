@@ -22,6 +22,14 @@ use super::{Journal, JournalError, SystemClock};
 pub struct JournalOptions {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) busy_timeout: Duration,
+    pub(crate) filesystem: FilesystemPolicy,
+}
+
+/// What to do about a network filesystem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FilesystemPolicy {
+    RefuseNetwork,
+    Trust,
 }
 
 impl Default for JournalOptions {
@@ -29,6 +37,7 @@ impl Default for JournalOptions {
         Self {
             clock: Arc::new(SystemClock),
             busy_timeout: Duration::from_secs(5),
+            filesystem: FilesystemPolicy::RefuseNetwork,
         }
     }
 }
@@ -48,6 +57,13 @@ impl JournalOptions {
     /// How long a call waits for another process that writes. By default it is 5 seconds.
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.busy_timeout = timeout;
+        self
+    }
+
+    /// Accepts any filesystem. Without this the ones that are known to be on another machine are refused on Linux, since their
+    /// locks have lost many a database, and are what keeps two processes from sending one operation at once.
+    pub fn trust_filesystem(mut self) -> Self {
+        self.filesystem = FilesystemPolicy::Trust;
         self
     }
 
