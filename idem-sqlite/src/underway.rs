@@ -42,3 +42,20 @@ impl Underway {
         u64::try_from(self.epoch.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_long_only_while_it_goes_on_for_long() {
+        let underway = Underway::new();
+        std::thread::sleep(LONG * 2);
+        assert!(!underway.is_long());
+        underway.begin();
+        std::thread::sleep(LONG * 2);
+        assert!(underway.is_long());
+        underway.end();
+        assert!(!underway.is_long());
+    }
+}

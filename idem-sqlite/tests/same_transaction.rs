@@ -659,6 +659,66 @@ async fn an_answer_that_is_too_large_is_kept_without_its_body() {
     assert_eq!(told, Answer::Fresh(Response::new(201).body("ordered")));
     let again = shop.order("k", completed).await.unwrap();
     assert_eq!(again, Answer::Replayed(Response::new(201).without_body()));
+
+    let Outcome::Completed(whole) = completed() else {
+        panic!("another outcome")
+    };
+    let shop = Shop::with(SqliteOptions::new().response_limit(whole.size())).await;
+    shop.order("k", completed).await.unwrap();
+    let again = shop.order("k", completed).await.unwrap();
+    assert_eq!(again, Answer::Replayed(whole));
+}
+
+/// While the writer is at something long, a claim of a record that is there does not stand in line behind it.
+#[tokio::test]
+async fn a_finished_record_is_found_while_work_has_the_writer() {
+    let shop = Shop::open().await;
+    shop.order("done", completed).await.unwrap();
+    let (begun, has_begun) = mpsc::channel();
+    let (go, gone) = mpsc::channel::<()>();
+    let store = shop.store.clone();
+    let working = tokio::spawn(async move {
+        let told: Told = store
+            .execute_in_tx(&request("long"), &Policy::default(), move |_, _| {
+                begun.send(()).unwrap();
+                gone.recv().unwrap();
+                Ok(completed())
+            })
+            .await;
+        told.unwrap();
+    });
+    tokio::task::spawn_blocking(move || {
+        has_begun.recv().unwrap();
+        // Longer than what is still called short.
+        std::thread::sleep(Duration::from_millis(2));
+    })
+    .await
+    .unwrap();
+    let again = claim_of(id("done"), 5, &Policy::default());
+    let held = tokio::time::timeout(Duration::from_secs(30), shop.store.claim(&again)).await;
+    go.send(()).unwrap();
+    assert!(matches!(held, Ok(Ok(ClaimOutcome::Held(_)))), "{held:?}");
+    working.await.unwrap();
+}
+
+/// Only a lock is worth another try. What is broken is said to be.
+#[tokio::test]
+async fn an_error_that_is_no_lock_is_not_taken_for_one() {
+    let shop = Shop::open().await;
+    let mut mine = raw(&shop.path);
+    let tx = mine
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .unwrap();
+    tx.execute_batch("DROP TABLE idem_record").unwrap();
+    let told: Told = shop
+        .store
+        .execute_within(&tx, &request("k"), &Policy::default(), |_, _| {
+            Ok(completed())
+        });
+    assert!(
+        matches!(told, Err(InTransactionError::Store(_))),
+        "{told:?}"
+    );
 }
 
 /// Whether the next commit is to say that it failed.
