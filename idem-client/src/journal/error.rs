@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 
 use rusqlite::ErrorCode;
 
-/// Why a journal did not do what it was asked for. Nothing is sent by a call that ends with one before its attempt.
+/// Why a journal did not do what it was asked for. What it could not write down is not sent.
 #[derive(Debug)]
 pub struct JournalError {
     kind: JournalErrorKind,
