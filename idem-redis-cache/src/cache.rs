@@ -61,8 +61,7 @@ pub struct NegativeCache<S> {
 /// How often a claim joins others of its key before it asks the store by itself.
 const ROUNDS: u32 = 16;
 
-/// How many claims at once may do so. They are there when the store itself is stuck or fails, and is not to be sent ten
-/// thousand more.
+/// How many claims at once may do so. A key whose attempts end all the time is no reason to send a crowd to the store.
 const ALONE: usize = 16;
 
 /// How many keys are remembered here for when Redis cannot be asked.
@@ -193,8 +192,7 @@ impl<S: KeyStore> NegativeCache<S> {
                 let retry_after = *retry_after;
                 seat.tell(Verdict::Contended { retry_after }, || ());
             }
-            // One failure is not everybody's. Somebody else asks.
-            Err(error) if error.is_retryable() => drop(seat),
+            Err(error) if error.is_retryable() => seat.failed(),
             _ => match self.learn(name, &outcome) {
                 None => {
                     seat.tell(Verdict::Other, || ());
@@ -246,7 +244,7 @@ impl<S: KeyStore> KeyStore for NegativeCache<S> {
         {
             return Ok(refused);
         }
-        // Whoever waited for one that was dropped, failed or got stuck, or heard what was over when it asked, joins again.
+        // Whoever waited for what is void, or heard what was over when it asked, joins again.
         for _ in 0..ROUNDS {
             let asked = Instant::now();
             let heard = match self.flights.join(&name.digest) {
@@ -254,6 +252,7 @@ impl<S: KeyStore> KeyStore for NegativeCache<S> {
                 Part::Follow(follower) => follower.hear().await,
             };
             match heard {
+                Heard::Turn(seat) => return self.lead(&name, claim, seat).await,
                 Heard::Verdict(Verdict::InProgress(sighting)) => {
                     if let Some(refused) = self.say(&name, &sighting, claim, asked) {
                         return Ok(refused);
@@ -266,12 +265,19 @@ impl<S: KeyStore> KeyStore for NegativeCache<S> {
                     self.counters.count(Event::SharedHit);
                     return Ok(ClaimOutcome::Contended { retry_after });
                 }
+                Heard::Verdict(Verdict::Failed) => {
+                    self.counters.count(Event::SharedHit);
+                    let doing =
+                        "claiming a key, and it failed others of the same key; try again later";
+                    return Err(StoreError::unavailable(doing).about(claim.id()));
+                }
                 Heard::Verdict(Verdict::Other) => return self.ask(claim).await,
-                Heard::Gone => {}
+                Heard::Void => {}
             }
         }
         let Ok(_seat) = self.alone.try_acquire() else {
-            let doing = "too many claims of one key wait for an answer; send it again later";
+            self.counters.count(Event::SharedHit);
+            let doing = "claiming a key of which many are being claimed; try again later";
             return Err(StoreError::unavailable(doing).about(claim.id()));
         };
         self.ask(claim).await

@@ -5,9 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::names::Digest;
-use crate::patience::{Late, within};
 use crate::sighting::Sighting;
 
 /// Claims of one process that are under way, by record. Of many for the same record at once one asks, and the others
@@ -26,15 +26,32 @@ type Shard = HashMap<Digest, Flight>;
 /// More than the cores of most machines, so that tasks seldom meet at a lock.
 const SHARDS: usize = 32;
 
-/// How long others wait for the one that asks. It may be stuck, or nobody may poll it; then one of them asks. A machine
-/// that is short of time makes everything late, and is not helped by ten thousand more who ask.
+/// How long others wait for the one that asks. It may be stuck, or nobody may poll it; then one of them asks as well: one,
+/// since a machine that is short of time makes everything late, and is not helped by ten thousand more who ask.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often the store may fail those who ask before the others take that for their own answer.
+const FAILURES: u32 = 3;
 
 #[derive(Debug)]
 struct Flight {
     number: u64,
+    /// Who asks, as far as the others know: nobody if that one was dropped or has failed.
+    leader: Option<u64>,
+    failures: u32,
     /// There when somebody waits.
-    verdict: Option<watch::Sender<Option<Verdict>>>,
+    news: Option<watch::Sender<News>>,
+}
+
+/// What those who wait see.
+#[derive(Debug, Clone, Copy, Default)]
+enum News {
+    /// Somebody asks.
+    #[default]
+    Asking,
+    /// Nobody does. One of those who wait should.
+    Vacant,
+    Told(Verdict),
 }
 
 /// What the one that asked was told.
@@ -44,6 +61,8 @@ pub(crate) enum Verdict {
     InProgress(Sighting),
     /// That somebody was writing the record, and how soon it is worth asking again.
     Contended { retry_after: Duration },
+    /// Nothing: the store failed whoever asked it.
+    Failed,
     /// Something that each has to hear for itself.
     Other,
 }
@@ -59,11 +78,12 @@ pub(crate) enum Part<'a> {
 
 /// What a follower heard.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum Heard<'a> {
     Verdict(Verdict),
-    /// The one in front was dropped, failed, or is stuck and has lost its place; or what it asked for has changed since.
-    /// Somebody else should ask.
-    Gone,
+    /// The one in front was dropped, has failed, or is stuck: it is this one's turn to ask.
+    Turn(Seat<'a>),
+    /// What was asked for has changed since. All of them ask afresh.
+    Void,
 }
 
 impl Flights {
@@ -78,28 +98,24 @@ impl Flights {
     pub(crate) fn join(&self, digest: &Digest) -> Part<'_> {
         match self.shard(digest).entry(*digest) {
             Place::Vacant(vacant) => {
-                let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+                let number = self.number();
                 vacant.insert(Flight {
                     number,
-                    verdict: None,
+                    leader: Some(number),
+                    failures: 0,
+                    news: None,
                 });
-                Part::Lead(Seat {
-                    flights: self,
-                    digest: *digest,
-                    number,
-                })
+                Part::Lead(self.seat(digest, number, number))
             }
             Place::Occupied(mut flight) => {
-                let number = flight.get().number;
-                let sender = flight
-                    .get_mut()
-                    .verdict
-                    .get_or_insert_with(watch::Sender::default);
+                let flight = flight.get_mut();
+                let news = flight.news.get_or_insert_with(watch::Sender::default);
                 Part::Follow(Follower {
                     flights: self,
                     digest: *digest,
-                    number,
-                    verdict: sender.subscribe(),
+                    number: flight.number,
+                    leader: flight.leader,
+                    news: news.subscribe(),
                 })
             }
         }
@@ -110,8 +126,18 @@ impl Flights {
         self.shard(digest).remove(digest);
     }
 
-    fn take(&self, digest: &Digest, number: u64) -> Option<Flight> {
-        take(&mut self.shard(digest), digest, number)
+    fn seat(&self, digest: &Digest, number: u64, leader: u64) -> Seat<'_> {
+        Seat {
+            flights: self,
+            digest: *digest,
+            number,
+            leader,
+        }
+    }
+
+    /// One that no flight and no leader has had.
+    fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
     fn shard(&self, digest: &Digest) -> MutexGuard<'_, Shard> {
@@ -129,47 +155,78 @@ impl Flights {
     }
 }
 
-/// Takes this flight off the list, and no other that has its place by now.
-fn take(shard: &mut Shard, digest: &Digest, number: u64) -> Option<Flight> {
-    match shard.entry(*digest) {
-        Place::Occupied(flight) if flight.get().number == number => Some(flight.remove()),
-        _ => None,
-    }
+/// This flight, if it is still there, and not another one of the same record.
+fn flight<'a>(shard: &'a mut Shard, digest: &Digest, number: u64) -> Option<&'a mut Flight> {
+    shard
+        .get_mut(digest)
+        .filter(|flight| flight.number == number)
 }
 
-/// The place of the one that asks. Dropping it lets the next one ask.
+/// The place of one that asks. Dropping it lets the next one ask.
 #[derive(Debug)]
 pub(crate) struct Seat<'a> {
     flights: &'a Flights,
     digest: Digest,
     number: u64,
+    leader: u64,
 }
 
 impl Seat<'_> {
-    /// Tells the others, and says whether what was told is still true as far as this process knows.
+    /// Tells the others, and says whether what was told is still true as far as this process knows. One that has lost its
+    /// turn meanwhile tells them all the same: it is the answer that they wait for.
     ///
     /// If it is, `note` is done before anybody can [void](Flights::void) it. So what it leaves behind is there before
     /// whatever takes that away.
     pub(crate) fn tell(self, verdict: Verdict, note: impl FnOnce()) -> bool {
-        let flight = {
+        let told = {
             let mut shard = self.flights.shard(&self.digest);
-            let flight = take(&mut shard, &self.digest, self.number);
-            if flight.is_some() {
-                note();
+            if flight(&mut shard, &self.digest, self.number).is_none() {
+                return false;
             }
-            flight
+            note();
+            shard.remove(&self.digest)
         };
-        let still_true = flight.is_some();
-        if let Some(sender) = flight.and_then(|flight| flight.verdict) {
-            sender.send_replace(Some(verdict));
+        if let Some(news) = told.and_then(|flight| flight.news) {
+            news.send_replace(News::Told(verdict));
         }
-        still_true
+        true
+    }
+
+    /// The store failed. One failure is not everybody's, and another one asks; some in a row are.
+    pub(crate) fn failed(self) {
+        let failures = {
+            let mut shard = self.flights.shard(&self.digest);
+            let Some(flight) = flight(&mut shard, &self.digest, self.number) else {
+                return;
+            };
+            flight.failures += 1;
+            flight.failures
+        };
+        if failures >= FAILURES {
+            self.tell(Verdict::Failed, || ());
+        }
+        // Or else it is dropped, and so it is another one's turn.
     }
 }
 
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
-        self.flights.take(&self.digest, self.number);
+        let mut shard = self.flights.shard(&self.digest);
+        let Some(flight) = flight(&mut shard, &self.digest, self.number) else {
+            return;
+        };
+        if flight.leader != Some(self.leader) {
+            return;
+        }
+        flight.leader = None;
+        match &flight.news {
+            Some(news) if news.receiver_count() > 0 => {
+                news.send_replace(News::Vacant);
+            }
+            _ => {
+                shard.remove(&self.digest);
+            }
+        }
     }
 }
 
@@ -179,20 +236,77 @@ pub(crate) struct Follower<'a> {
     flights: &'a Flights,
     digest: Digest,
     number: u64,
-    verdict: watch::Receiver<Option<Verdict>>,
+    /// For whom it waits.
+    leader: Option<u64>,
+    news: watch::Receiver<News>,
 }
 
-impl Follower<'_> {
-    /// Waits for what the one in front is told. If that takes too long its place is free, for this one or another.
-    pub(crate) async fn hear(mut self) -> Heard {
-        match within(PATIENCE, self.verdict.wait_for(Option::is_some)).await {
-            Ok(Ok(verdict)) => verdict.map_or(Heard::Gone, Heard::Verdict),
-            Ok(Err(_)) => Heard::Gone,
-            Err(Late) => {
-                // The others hear that it is gone, and one of them asks.
-                drop(self.flights.take(&self.digest, self.number));
-                Heard::Gone
+impl<'a> Follower<'a> {
+    /// Waits for what the one in front is told. If that takes too long, or will not be, it may be this one's turn.
+    pub(crate) async fn hear(mut self) -> Heard<'a> {
+        loop {
+            let news = self.news.wait_for(|news| !matches!(news, News::Asking));
+            match timeout(PATIENCE, news)
+                .await
+                .map(|news| news.map(|news| *news))
+            {
+                Ok(Ok(News::Told(verdict))) => return Heard::Verdict(verdict),
+                Ok(Err(_)) => return Heard::Void,
+                // Whose turn it is, is decided under the lock.
+                Ok(Ok(News::Vacant | News::Asking)) => self.leader = None,
+                Err(_) => {}
             }
+            match self.turn() {
+                Turn::Mine(seat) => return Heard::Turn(seat),
+                Turn::Anothers(leader) => self.leader = leader,
+                Turn::Void => {
+                    return match *self.news.borrow() {
+                        News::Told(verdict) => Heard::Verdict(verdict),
+                        News::Asking | News::Vacant => Heard::Void,
+                    };
+                }
+            }
+        }
+    }
+
+    /// It is this one's turn unless another one has taken it since.
+    fn turn(&self) -> Turn<'a> {
+        let mut shard = self.flights.shard(&self.digest);
+        let Some(flight) = flight(&mut shard, &self.digest, self.number) else {
+            return Turn::Void;
+        };
+        if flight.leader != self.leader {
+            return Turn::Anothers(flight.leader);
+        }
+        let leader = self.flights.number();
+        flight.leader = Some(leader);
+        if let Some(news) = &flight.news {
+            news.send_replace(News::Asking);
+        }
+        Turn::Mine(self.flights.seat(&self.digest, self.number, leader))
+    }
+}
+
+/// Whose turn it is to ask.
+enum Turn<'a> {
+    Mine(Seat<'a>),
+    Anothers(Option<u64>),
+    /// Nobody's: the flight is over.
+    Void,
+}
+
+/// One that gives up waiting may have been the last that could have taken its turn.
+impl Drop for Follower<'_> {
+    fn drop(&mut self) {
+        let mut shard = self.flights.shard(&self.digest);
+        if let Some(flight) = flight(&mut shard, &self.digest, self.number)
+            && flight.leader.is_none()
+            && flight
+                .news
+                .as_ref()
+                .is_none_or(|news| news.receiver_count() <= 1)
+        {
+            shard.remove(&self.digest);
         }
     }
 }
@@ -200,6 +314,7 @@ impl Follower<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::patience::{Late, within};
 
     fn lead<'a>(flights: &'a Flights, digest: &Digest) -> Seat<'a> {
         match flights.join(digest) {
@@ -241,9 +356,69 @@ mod tests {
     async fn one_that_is_dropped_leaves_its_place() {
         let flights = Flights::new();
         let seat = lead(&flights, &ONE);
-        let follower = follow(&flights, &ONE);
+        let followers = [follow(&flights, &ONE), follow(&flights, &ONE)];
         drop(seat);
-        assert!(matches!(follower.hear().await, Heard::Gone));
+        let [one, other] = followers;
+        // One of them takes it, and the others wait for that one.
+        let Heard::Turn(seat) = one.hear().await else {
+            panic!("nobody asks");
+        };
+        let mut other = Box::pin(other.hear());
+        let heard = within(Duration::ZERO, &mut other).await;
+        assert!(matches!(heard, Err(Late)), "{heard:?}");
+        assert!(seat.tell(Verdict::Other, || ()));
+        assert!(matches!(other.await, Heard::Verdict(Verdict::Other)));
+        assert!(flights.is_empty());
+    }
+
+    #[tokio::test]
+    async fn nothing_is_left_of_those_who_gave_up() {
+        let flights = Flights::new();
+        let seat = lead(&flights, &ONE);
+        let followers = [follow(&flights, &ONE), follow(&flights, &ONE)];
+        drop(seat);
+        assert!(!flights.is_empty());
+        drop(followers);
+        assert!(flights.is_empty());
+        // Nor when nobody has ever waited, or does not any more.
+        drop(lead(&flights, &ONE));
+        assert!(flights.is_empty());
+        let seat = lead(&flights, &ONE);
+        drop(follow(&flights, &ONE));
+        drop(seat);
+        assert!(flights.is_empty());
+    }
+
+    #[tokio::test]
+    async fn whoever_comes_while_nobody_asks_does() {
+        let flights = Flights::new();
+        let seat = lead(&flights, &ONE);
+        let _asleep = follow(&flights, &ONE);
+        drop(seat);
+        let follower = follow(&flights, &ONE);
+        assert!(matches!(follower.hear().await, Heard::Turn(_)));
+    }
+
+    #[tokio::test]
+    async fn three_failures_are_everybodys() {
+        let flights = Flights::new();
+        let [first, second, third] = [(); 3].map(|()| flights.join(&ONE));
+        let (Part::Lead(seat), Part::Follow(second), Part::Follow(third)) = (first, second, third)
+        else {
+            panic!("they are in order");
+        };
+        seat.failed();
+        let Heard::Turn(seat) = second.hear().await else {
+            panic!("one failure is not everybody's");
+        };
+        seat.failed();
+        let fourth = follow(&flights, &ONE);
+        let Heard::Turn(seat) = third.hear().await else {
+            panic!("two failures are not everybody's");
+        };
+        seat.failed();
+        let heard = fourth.hear().await;
+        assert!(matches!(heard, Heard::Verdict(Verdict::Failed)));
         assert!(flights.is_empty());
     }
 
@@ -252,18 +427,22 @@ mod tests {
         let flights = Flights::new();
         let stuck = lead(&flights, &ONE);
         let started = std::time::Instant::now();
-        let (follower, another) = (follow(&flights, &ONE), follow(&flights, &ONE));
-        assert!(matches!(follower.hear().await, Heard::Gone));
+        let (one, other) = tokio::join!(
+            follow(&flights, &ONE).hear(),
+            within(PATIENCE * 3 / 2, follow(&flights, &ONE).hear())
+        );
         assert!(started.elapsed() >= PATIENCE);
-        // The others need not wait any more.
-        let heard = within(Duration::ZERO, another.hear()).await;
-        assert!(matches!(heard, Ok(Heard::Gone)), "{heard:?}");
-        // Its place is free, and it cannot take it from its successor.
-        let next = lead(&flights, &ONE);
+        // One of them takes its turn, and the other one waits for that one.
+        let Heard::Turn(next) = one else {
+            panic!("{one:?}");
+        };
+        assert!(matches!(other, Err(Late)), "{other:?}");
+        // What the first one hears in the end is an answer all the same.
         let follower = follow(&flights, &ONE);
-        assert!(!stuck.tell(Verdict::Other, || ()));
-        assert!(next.tell(Verdict::Other, || ()));
+        assert!(stuck.tell(Verdict::Other, || ()));
         assert!(matches!(follower.hear().await, Heard::Verdict(_)));
+        assert!(!next.tell(Verdict::Other, || ()));
+        assert!(flights.is_empty());
     }
 
     #[tokio::test]
@@ -276,7 +455,7 @@ mod tests {
         let next = lead(&flights, &ONE);
         let second = follow(&flights, &ONE);
         assert!(!seat.tell(Verdict::Other, || ()));
-        assert!(matches!(follower.hear().await, Heard::Gone));
+        assert!(matches!(follower.hear().await, Heard::Void));
         assert!(next.tell(Verdict::Other, || ()));
         assert!(matches!(second.hear().await, Heard::Verdict(_)));
         assert!(flights.is_empty());

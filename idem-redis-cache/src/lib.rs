@@ -41,7 +41,8 @@
 //! 1. **The entry is lost, evicted, flushed, never written, or left behind by a failover**: the next claim asks the
 //!    store. It costs a statement.
 //! 2. **Finish, then claim, then removal**: the claim is refused although the work is done. The client tries again, as it
-//!    was about to. It can last until the entry ends: less than the cap after the finish.
+//!    was about to. It can last until the entry ends: less than the cap after the finish. So an answer is replayed, and an
+//!    attempt that failed and may be repeated is repeated, later by less than the cap, and never otherwise.
 //! 3. **The removal never arrives**, for the owner's process died after the finish, or Redis was away: as 2.
 //! 4. **Look, ask, finish, removal, and only then the write**: the entry arrives when it is no longer true, and nobody
 //!    will remove it. Its end was fixed by the time that the *look* brought back from Redis, so it still ends less than the
@@ -58,7 +59,12 @@
 //! 9. **A write of an old attempt replaces the entry of a new one**: as 8, and the new owner's removal leaves it alone
 //!    until it ends.
 //! 10. **A claim sent again, whose answer was lost, meets an entry of its own token**: a miss; the store resumes it.
-//! 11. **In one process** the end of an attempt makes void what its other claims have just learnt, and its removal is in
+//! 11. **The owner dies**: nobody removes its entry, which ends with the lease that was seen at the latest. So a client is
+//!     refused no longer than the store would refuse it.
+//! 12. **Redis cannot be asked, and another process finishes**: what the store told this process is
+//!     [said here](#many-at-once) until the entry would have ended, by this process's own clock, from before the store was
+//!     asked. As 3.
+//! 13. **In one process** the end of an attempt makes void what its other claims have just learnt, and its removal is in
 //!     line before its next look. There a client that has its answer and asks again is not refused, as long as Redis
 //!     is well.
 //!
@@ -75,9 +81,12 @@
 //! Ten thousand copies that arrive in the same moment all find nothing in Redis. So claims of one key that are under way in
 //! one process ask once: one looks and asks, and the others hear what it was told, under the same rule.
 //!
-//! - If the one in front is dropped, or its store fails, another takes its place; if it is stuck for a second, too. After
-//!   sixteen rounds of that a claim asks the store by itself, and where sixteen do so already, it fails: the store is
-//!   [unavailable](idem_core::StoreErrorKind::Unavailable), and nothing was done.
+//! - If the one in front is dropped, one of the others asks, and if it is stuck for a second, one of them asks as well; the
+//!   first answer is everybody's. They wait no longer than the store takes.
+//! - If the store fails the one in front, another one asks; three failures are taken for everybody's, and whoever waited is
+//!   told that the store is [unavailable](idem_core::StoreErrorKind::Unavailable), with nothing done.
+//! - If an attempt at the key ends meanwhile, they ask afresh. After sixteen times a claim asks the store by itself, and
+//!   where sixteen do so already, it is told the same.
 //! - If the store says that somebody is writing the record, that is
 //!   [so for all](idem_core::ClaimOutcome::Contended) who asked meanwhile.
 //! - If Redis cannot be asked or does not answer, what the store said goes on to be said in this process until the entry
@@ -114,7 +123,8 @@
 //!
 //! # What it needs
 //!
-//! - Redis 6 or later, or Valkey. A primary: one with replicas, or one of Sentinel's, or a cluster's, through
+//! - Redis 6 or later, or Valkey. The scripts call nothing that is younger than Redis 2.6, and write after they have read
+//!   the clock, which takes Redis 5; users with rights take Redis 6. RESP 2 or 3. A primary: one with replicas, or one of Sentinel's, or a cluster's, through
 //!   [`CacheOptions::over`]. Each entry is one key with a slot of its own. No persistence, no durability, and any
 //!   `maxmemory-policy` that evicts.
 //! - A [`Namespace`] for each store. Two stores in one namespace would refuse each other's keys, again and again.

@@ -12,7 +12,7 @@ pub(crate) struct Script {
 
 pub(crate) const LOOK: Script = Script {
     source: include_str!("scripts/look.lua"),
-    sha1: "0cb69c16c7b67ba05e39370f692019f797e1fa7f",
+    sha1: "9e9435728e591ac2f1e4d3308750626d20a9b0b2",
 };
 
 pub(crate) const REMEMBER: Script = Script {
@@ -22,7 +22,7 @@ pub(crate) const REMEMBER: Script = Script {
 
 pub(crate) const FORGET: Script = Script {
     source: include_str!("scripts/forget.lua"),
-    sha1: "af945ba2c518958b71a8168caec7c572b569d1e7",
+    sha1: "e28bc528e879fb3063882a6fb96bc7f7dd4fc634",
 };
 
 /// A run of a script that is to be sent.

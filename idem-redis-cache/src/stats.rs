@@ -23,7 +23,7 @@ use crate::{BreakerState, Namespace};
 pub struct CacheStats {
     /// Claims that were refused without asking the store, because of what Redis said.
     pub hits: u64,
-    /// Claims that were refused without asking the store, because of what this process had just learnt: from a claim of
+    /// Claims that were answered without asking the store, because of what this process had just learnt: from a claim of
     /// the same key that was under way, from the local tier, or, where Redis could not be asked, from the store within
     /// the [cap](crate::CacheOptions::cap).
     pub shared_hits: u64,

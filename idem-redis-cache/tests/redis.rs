@@ -575,15 +575,23 @@ async fn few_rights_are_enough() {
     assert!(shut_out.claim(&claim("k-1")).await.is_ok());
 }
 
-/// Without a runtime there is no Redis, and no panic.
+/// Without a runtime there is no Redis, nobody waits for anybody, and there is no panic.
 #[test]
 fn without_a_runtime_the_store_is_asked() {
     let store = Counting::new();
     let cache = cache(&store, "redis://127.0.0.1:1/");
-    let mut claim = std::pin::pin!(async { cache.claim(&claim("k-1")).await });
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    let std::task::Poll::Ready(outcome) = claim.as_mut().poll(&mut context) else {
+    let first = claim("k-1");
+    let mut won = std::pin::pin!(cache.claim(&first));
+    let std::task::Poll::Ready(outcome) = won.as_mut().poll(&mut context) else {
         panic!("the store in memory answers at once");
     };
     assert!(matches!(outcome, Ok(ClaimOutcome::Won(_))));
+    store.close_the_gate();
+    let (second, third) = (claim("k-1"), claim("k-1"));
+    let mut second = std::pin::pin!(cache.claim(&second));
+    let mut third = std::pin::pin!(cache.claim(&third));
+    assert!(second.as_mut().poll(&mut context).is_pending());
+    assert!(third.as_mut().poll(&mut context).is_pending());
+    assert_eq!(store.claims(), 3);
 }

@@ -6,10 +6,13 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use idem_core::{Claim, ClaimOutcome, KeyStore as _, StoreError, StoreErrorKind};
+use idem_core::{
+    Claim, ClaimOutcome, Expect, KeyStore as _, OwnerToken, StoreError, StoreErrorKind,
+    TransitionOutcome,
+};
 use idem_redis_cache::{BreakerState, CacheStats, Namespace, NegativeCache};
 use idem_test_servers::{Fault, FaultProxy, Redis, unless_missing};
 use support::{Cache, Counting, Instead, claim, is_refused, until};
@@ -45,6 +48,23 @@ fn crowd(cache: &Arc<Cache>, size: u64) -> Crowd {
             tokio::spawn(async move { cache.claim(&claim("k-1")).await })
         })
         .collect()
+}
+
+/// The same, all of whom wait for the first one's answer, in a runtime of one thread.
+async fn crowd_that_waits(cache: &Arc<Cache>, size: u64) -> Crowd {
+    let begun = Arc::new(AtomicU64::new(0));
+    let crowd = (0..size)
+        .map(|_| {
+            let (cache, begun) = (Arc::clone(cache), Arc::clone(&begun));
+            tokio::spawn(async move {
+                // And joins the others before anybody else has a turn.
+                begun.fetch_add(1, Ordering::SeqCst);
+                cache.claim(&claim("k-1")).await
+            })
+        })
+        .collect();
+    until("the crowd", async || begun.load(Ordering::SeqCst) == size).await;
+    crowd
 }
 
 /// Every one of them was told that the owner has the key in progress, by whomever.
@@ -127,13 +147,13 @@ async fn while_redis_is_stuck() {
 }
 
 /// The store hangs for seconds, as one does whose row is locked. It is not sent the crowd because of that.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn while_the_store_is_stuck() {
     let store = Counting::new();
     let cache = by_default(&store, "redis://127.0.0.1:1/");
     let owner = owner(&cache).await;
     store.close_the_gate();
-    let crowd = crowd(&cache, CROWD);
+    let crowd = crowd_that_waits(&cache, CROWD).await;
     // The first one, and two that took its place.
     until("three at the store", async || {
         store.waiting.load(Ordering::SeqCst) >= 3
@@ -148,30 +168,29 @@ async fn while_the_store_is_stuck() {
 }
 
 /// It fails whoever asks. Some find out for all, and nobody is told anything else than that nothing was done.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn while_the_store_fails() {
     let store = Counting::new();
     let cache = by_default(&store, "redis://127.0.0.1:1/");
     store.close_the_gate();
     *store.instead.lock().unwrap() = Some(Instead::Unavailable);
-    let crowd = crowd(&cache, CROWD);
-    until("the first", async || {
-        store.waiting.load(Ordering::SeqCst) == 1
-    })
-    .await;
+    let crowd = crowd_that_waits(&cache, CROWD).await;
     store.open_the_gate();
     for one in crowd {
         let error = one.await.unwrap().unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
         assert!(!error.to_string().contains("k-1"), "{error}");
     }
+    // Three, and some more where gathering them took seconds.
+    let asked = store.claims();
+    assert!((3..=20).contains(&asked), "{asked} of {CROWD} reached it");
     // When it is back, it is used.
     *store.instead.lock().unwrap() = None;
     owner(&cache).await;
 }
 
 /// One failure is not everybody's.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn when_the_store_has_failed_once() {
     let store = Counting::new();
     let cache = by_default(&store, "redis://127.0.0.1:1/");
@@ -184,7 +203,7 @@ async fn when_the_store_has_failed_once() {
     })
     .await;
     *store.instead.lock().unwrap() = None;
-    let others = crowd(&cache, CROWD);
+    let others = crowd_that_waits(&cache, CROWD).await;
     let before = store.claims();
     store.open_the_gate();
     assert!(unlucky.await.unwrap().is_err());
@@ -200,12 +219,7 @@ async fn while_the_row_is_locked() {
     let cache = by_default(&store, "redis://127.0.0.1:1/");
     store.close_the_gate();
     *store.instead.lock().unwrap() = Some(Instead::Contended);
-    let crowd = crowd(&cache, 100);
-    until("the first", async || {
-        store.waiting.load(Ordering::SeqCst) == 1
-    })
-    .await;
-    // In one thread, so that all have joined it by now.
+    let crowd = crowd_that_waits(&cache, 100).await;
     store.open_the_gate();
     for one in crowd {
         let outcome = one.await.unwrap();
@@ -215,4 +229,47 @@ async fn while_the_row_is_locked() {
         assert_eq!(retry_after, Duration::from_millis(7));
     }
     assert_eq!(store.claims(), 1);
+}
+
+/// Claims that were told sixteen times that what they waited for is void, because the record changes all the time. Some of
+/// them ask the store by themselves, and no more than that.
+#[tokio::test]
+async fn while_everything_changes_all_the_time() {
+    let store = Counting::new();
+    let cache = by_default(&store, "redis://127.0.0.1:1/");
+    let owner = owner(&cache).await;
+    store.close_the_gate();
+    let waiting = || store.waiting.load(Ordering::SeqCst);
+    let crowd = crowd_that_waits(&cache, 100).await;
+    for round in 1..=16 {
+        until("the next one", async || waiting() >= round).await;
+        // Somebody whose attempt is over says so again.
+        let stranger = Expect::Owner(OwnerToken::from_bytes([0xee; 16]));
+        let change = support::complete();
+        let lost = cache.transition(owner.id(), stranger, &change).await;
+        assert!(matches!(lost, Ok(TransitionOutcome::Lost(_))), "{lost:?}");
+    }
+    until("some by themselves", async || waiting() >= 32).await;
+    store.open_the_gate();
+    let (mut told, mut turned_away) = (0, 0);
+    for one in crowd {
+        match one.await.unwrap() {
+            Err(error) => {
+                assert_eq!(error.kind(), StoreErrorKind::Unavailable);
+                turned_away += 1;
+            }
+            outcome => {
+                let is_held = matches!(&outcome, Ok(ClaimOutcome::Held(held)) if held.record.token == owner.token());
+                assert!(is_held || is_refused(&outcome, &owner), "{outcome:?}");
+                told += 1;
+            }
+        }
+    }
+    // Sixteen in turn and sixteen by themselves, and some more where that took seconds.
+    let asked = store.claims() - 1;
+    assert!(
+        (32..=50).contains(&asked),
+        "{asked} of 100 reached the store"
+    );
+    assert!(told >= 32 && turned_away > 0, "{told}, {turned_away}");
 }

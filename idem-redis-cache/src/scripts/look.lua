@@ -7,8 +7,12 @@ local value = redis.pcall('GETRANGE', KEYS[1], 0, ARGV[2])
 if value == '' then
     return {ARGV[1], now}
 end
--- Another type than a string is an error here, and no entry for whoever asked.
 if type(value) ~= 'string' then
+    -- Whoever may not read, or cannot, must hear of it: it would take every entry for something odd.
+    if not string.find(value.err, 'WRONGTYPE', 1, true) then
+        return value
+    end
+    -- Another type than a string is no entry.
     value = ''
 end
 return {ARGV[1], now, value, redis.call('PTTL', KEYS[1])}
