@@ -296,6 +296,17 @@ mod tests {
         assert_eq!(ended(owner, &Transition::Release, &applied), Some(token));
         assert_eq!(ended(seen, &take_over, &applied), Some(token));
         assert_eq!(ended(owner, &Transition::Renew { lease }, &applied), None);
+        let checkpoint = Transition::Checkpoint {
+            point: idem_core::RecoveryPoint::new("charged").unwrap(),
+            sequence: 1,
+            lease,
+        };
+        assert_eq!(ended(owner, &checkpoint, &applied), None);
+        let fail = Transition::FailRetryable {
+            reason: idem_core::Note::new("no"),
+            uncertain: true,
+        };
+        assert_eq!(ended(owner, &fail, &applied), Some(token));
 
         let contended = TransitionOutcome::Contended {
             retry_after: Duration::ZERO,
