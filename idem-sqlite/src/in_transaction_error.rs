@@ -26,6 +26,10 @@ pub enum InTransactionError<E> {
     /// transaction first read, so it cannot write any more. Roll it back, and do all of it again; a transaction that begins
     /// with `BEGIN IMMEDIATE` does not come to this.
     RestartTransaction,
+    /// Only from [`execute_within`](crate::SqliteKeyStore::execute_within): the work failed with this error, and the caller's
+    /// transaction is over. SQLite rolls all of it back by itself when the disk is full, say; or the work has ended it. What
+    /// is executed on the connection from now on commits by itself.
+    TransactionOver(E),
 }
 
 impl<E> fmt::Display for InTransactionError<E> {
@@ -37,6 +41,9 @@ impl<E> fmt::Display for InTransactionError<E> {
             Self::OutcomeUnknown => {
                 "the work does not know its own outcome, and what it wrote is undone; what calls others belongs outside of a \
                  transaction"
+            }
+            Self::TransactionOver(_) => {
+                "the work failed, and the caller's transaction is over; begin another, and do all of it again"
             }
             Self::Commit(_) => "SQLite refused to commit what the work wrote",
             Self::Contended => "another connection holds the lock; try again later",
@@ -51,7 +58,7 @@ impl<E: WorkError> Error for InTransactionError<E> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Store(error) => Some(error),
-            Self::Work(error) => Some(error.as_error()),
+            Self::Work(error) | Self::TransactionOver(error) => Some(error.as_error()),
             Self::Commit(error) => Some(error),
             Self::Panicked | Self::OutcomeUnknown | Self::Contended | Self::RestartTransaction => {
                 None

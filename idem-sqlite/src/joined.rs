@@ -29,7 +29,6 @@ pub(crate) fn write(
     change: &Transition,
     now: Timestamp,
 ) -> Result<(), JoinError> {
-    in_transaction(connection)?;
     let expect = attempt.owner();
     let write = OneWrite {
         id: attempt.id(),

@@ -80,7 +80,11 @@
 //! up everybody. The first of the three runs on the writer's thread, in a transaction without any other caller's writes: a
 //! group commit would tie their fate to the work's. The program's own tables have to be in the same file; open it
 //! [beside them](SqliteOptions::beside_other_tables), or create them after the store has. The other two are for connections
-//! that the program opens itself.
+//! that the program opens itself; one whose main database is not the store's file is refused.
+//!
+//! **Not in an attached database.** In WAL mode the files of one transaction commit one after the other, and a crash in between
+//! leaves the rows without their record, or the record without its rows. So what is to commit with the record has to be
+//! in the store's own file.
 //!
 //! # Several processes
 //!
@@ -128,6 +132,7 @@ mod backoff;
 mod connection;
 mod error;
 mod filesystem;
+mod home;
 mod in_transaction_error;
 mod joined;
 mod options;

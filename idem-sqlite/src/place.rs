@@ -56,6 +56,12 @@ impl Place {
         }
     }
 
+    /// Whether this path leads to the file.
+    pub(crate) fn is_at(&self, path: &Path) -> Result<bool, Misplaced> {
+        self.check()?;
+        Ok(is_same(&self.path, &self.identity, path))
+    }
+
     /// Whether both are the same file.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.identity == other.identity
@@ -107,6 +113,11 @@ fn identity(path: &Path) -> Result<Identity, Misplaced> {
     }
 }
 
+#[cfg(unix)]
+fn is_same(_: &Path, ours: &Identity, path: &Path) -> bool {
+    identity(path).is_ok_and(|identity| identity == *ours)
+}
+
 /// Windows does not let anybody delete or replace a file that SQLite has open.
 #[cfg(not(unix))]
 type Identity = ();
@@ -114,4 +125,10 @@ type Identity = ();
 #[cfg(not(unix))]
 fn identity(_: &Path) -> Result<Identity, Misplaced> {
     Ok(())
+}
+
+#[cfg(not(unix))]
+fn is_same(ours: &Path, _: &Identity, path: &Path) -> bool {
+    let names = (ours.canonicalize(), path.canonicalize());
+    matches!(names, (Ok(ours), Ok(theirs)) if ours == theirs)
 }

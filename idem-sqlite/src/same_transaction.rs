@@ -1,5 +1,6 @@
 //! Work whose rows and whose record commit together or not at all.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
 use idem_core::executor::{Answer, Attempt, Outcome, Storable, TxAttempt};
@@ -43,6 +44,9 @@ impl SqliteKeyStore {
     /// database that is attached, and when a commit fails in a way that leaves open whether it was one, and it turns out that
     /// it was none. So it must do nothing that a rollback does not undo. An error that comes from SQLite has to be found for
     /// that: see [`WorkError`].
+    ///
+    /// It has to return every error after which it cannot go on. SQLite ends the transaction by itself after some of them, a
+    /// full disk for one, and what is executed after that is in no transaction.
     ///
     /// The work must not end the transaction, nor change the settings of the connection, nor wait for another write to this
     /// store: such a write fails as [`Misuse`](idem_core::StoreErrorKind::Misuse), since it would wait for the work. Another request can
@@ -97,6 +101,7 @@ impl SqliteKeyStore {
             policy: *policy,
             clock: self.clock().clone(),
             response_limit: self.response_limit(),
+            underway: self.underway().clone(),
         };
         let mut parts = (terms, work);
         let mut pause = FIRST_PAUSE;
@@ -124,21 +129,23 @@ impl SqliteKeyStore {
     /// Does the work of `request` if nobody has, inside a transaction of the caller's: what the work writes and the record of
     /// its answer are between two savepoints of it, and commit with it or not at all.
     ///
-    /// `connection` is one of the caller's own to the same file, in a transaction or a savepoint, or the one that
-    /// [`execute_in_tx`](Self::execute_in_tx) hands to its work. Begin the transaction with `BEGIN IMMEDIATE`: one that reads
+    /// `connection` is one of the caller's own whose main database is the same file, in a transaction or a savepoint, or the one
+    /// that [`execute_in_tx`](Self::execute_in_tx) hands to its work. One to another file is refused as
+    /// [`Misuse`](idem_core::StoreErrorKind::Misuse), and so is one to which the store's file is only attached: in WAL mode the
+    /// files of a transaction do not commit together, so the rows have to be in the store's own. Begin the transaction with `BEGIN IMMEDIATE`: one that reads
     /// first may find that it cannot write any more. What the caller's connection commits is as durable as its settings are:
     /// `synchronous = FULL` is what the store itself uses.
     ///
     /// As [`execute_in_tx`](Self::execute_in_tx), with these differences. **Nothing that it answers holds before the caller has
     /// committed.** It never waits, whatever the policy says, but for what the busy timeout of the caller's connection allows. A
-    /// panic of the work goes through. What has to be done again is the caller's whole transaction, and so the caller does that.
+    /// panic of the work goes through, and what it wrote is undone. What has to be done again is the caller's whole transaction, and so the caller does that.
     ///
     /// Of a refused request, and of work that did not complete, nothing is left in the transaction, which can go on.
     ///
     /// # Errors
     ///
     /// [`InTransactionError`]. After [`InTransactionError::RestartTransaction`] and [`InTransactionError::Store`] the
-    /// transaction has to be rolled back, and after [`InTransactionError::Contended`] nothing has happened in it; after the
+    /// transaction has to be rolled back, after [`InTransactionError::TransactionOver`] it is over, and after [`InTransactionError::Contended`] nothing has happened in it; after the
     /// others it can go on.
     ///
     /// ```
@@ -173,7 +180,7 @@ impl SqliteKeyStore {
         E: WorkError,
         W: FnOnce(&Connection, &TxAttempt) -> Result<Outcome<T>, E>,
     {
-        joined::in_transaction(connection)?;
+        self.refuse_unfit(connection)?;
         let claim = Claim::fresh(request.clone(), policy)?;
         let about = |error: StoreError| InTransactionError::Store(error.about(claim.id()));
         let savepoint = Savepoint::begin(connection, "claim", claim.token()).map_err(about)?;
@@ -185,9 +192,15 @@ impl SqliteKeyStore {
             response_limit: self.response_limit(),
             whose: Whose::Callers,
         };
-        let (undo, answer) = match within
-            .run(|attempt| work(connection, attempt).map_err(InTransactionError::Work))
-        {
+        // The transaction is the caller's, who may catch the panic and commit it.
+        let worked = catch_unwind(AssertUnwindSafe(|| {
+            within.run(|attempt| work(connection, attempt).map_err(InTransactionError::Work))
+        }));
+        let worked = worked.unwrap_or_else(|panic| {
+            let _ = savepoint.roll_back();
+            resume_unwind(panic)
+        });
+        let (undo, answer) = match worked {
             Ok(Worked::Commit(outcome)) => (false, Ok(Answer::Fresh(outcome.into_answer()))),
             Ok(Worked::RollBack(Tried::Done(outcome))) => {
                 (true, Ok(Answer::Fresh(outcome.into_answer())))
@@ -197,7 +210,18 @@ impl SqliteKeyStore {
             Err(error) => (true, Err(error)),
         };
         if undo {
-            savepoint.roll_back().map_err(about)?;
+            if let Err(error) = savepoint.roll_back() {
+                return Err(match answer {
+                    // There is nothing to go back to: SQLite has ended it by itself, as it does when the disk is full.
+                    Err(InTransactionError::Work(error)) if connection.is_autocommit() => {
+                        InTransactionError::TransactionOver(error)
+                    }
+                    Err(first @ InTransactionError::Store(_)) if connection.is_autocommit() => {
+                        first
+                    }
+                    _ => about(error),
+                });
+            }
         }
         savepoint.release().map_err(about)?;
         answer
@@ -206,8 +230,8 @@ impl SqliteKeyStore {
     /// Stores the answer of an attempt inside a transaction of the caller's: it commits with the rows that the caller writes,
     /// or not at all. The claim was committed before, by [`Idempotency`](idem_core::executor::Idempotency).
     ///
-    /// `connection` is one of the caller's own to the same file, in a transaction or a savepoint; begin it with `BEGIN
-    /// IMMEDIATE`. What it commits is as durable as its settings are: `synchronous = FULL` is what the store itself uses.
+    /// `connection` is one of the caller's own whose main database is the same file, in a transaction or a savepoint; begin it
+    /// with `BEGIN IMMEDIATE`. Any other is refused as [`Misuse`](idem_core::StoreErrorKind::Misuse). What it commits is as durable as its settings are: `synchronous = FULL` is what the store itself uses.
     ///
     /// It is fenced: if somebody else has taken the record over, this is an error, and `?` rolls the caller's rows back. After
     /// the commit, return the same answer from the handler, or call
@@ -248,6 +272,7 @@ impl SqliteKeyStore {
             Transition::Complete(response.clone()),
             self.response_limit(),
         );
+        self.refuse_unfit(connection)?;
         joined::write(connection, attempt, &change, self.clock().now())
     }
 
@@ -264,6 +289,7 @@ impl SqliteKeyStore {
         point: RecoveryPoint,
     ) -> Result<(), JoinError> {
         let change = attempt.next_checkpoint(point);
+        self.refuse_unfit(connection)?;
         joined::write(connection, attempt, &change, self.clock().now())
     }
 }

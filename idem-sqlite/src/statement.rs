@@ -17,15 +17,16 @@ use rusqlite::{Connection, params_from_iter};
 use crate::row::columns;
 use crate::written;
 
-/// One record by its id.
+/// One record by its id. Here and everywhere the table is named with its database: a temporary one of the same name would
+/// come first otherwise.
 pub(crate) const LOAD: &str = concat!(
     "SELECT ",
     columns!(),
-    " FROM idem_record WHERE scope = ?1 AND \"key\" = ?2"
+    " FROM main.idem_record WHERE scope = ?1 AND \"key\" = ?2"
 );
 
 /// A first claim. Only the record's own key may be a conflict; any other violation is an error.
-pub(crate) const CLAIM: &str = "INSERT INTO idem_record (scope, \"key\", operation, \
+pub(crate) const CLAIM: &str = "INSERT INTO main.idem_record (scope, \"key\", operation, \
      fingerprint_encoding, fingerprint_profile, fingerprint, status, origin, token, revision, attempt, reclaims, \
      uncertain, contract, retention, reclaim_window, max_reclaims, created_at, effect_since, locked_at, locked_until) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'in_progress', ?7, ?8, 1, 1, 0, 0, ?9, ?10, ?11, ?12, ?13, ?13, ?13, ?14) \
@@ -71,7 +72,7 @@ macro_rules! due {
 /// Removes up to `?2` records that are expired at `?1`, the longest expired ones first. One statement under the
 /// write lock finds and removes them, so what it removes is what it saw.
 pub(crate) const SWEEP: &str = concat!(
-    "DELETE FROM idem_record WHERE rowid IN (SELECT rowid FROM idem_record WHERE ",
+    "DELETE FROM main.idem_record WHERE rowid IN (SELECT rowid FROM main.idem_record WHERE ",
     stage!(),
     " = 0 AND ",
     due!(),
@@ -82,7 +83,7 @@ pub(crate) const SWEEP: &str = concat!(
 
 /// How many records are stuck at `?1`, counted up to `?2`.
 pub(crate) const STUCK: &str = concat!(
-    "SELECT count(*) FROM (SELECT 1 FROM idem_record WHERE ",
+    "SELECT count(*) FROM (SELECT 1 FROM main.idem_record WHERE ",
     stage!(),
     " = 2 AND ",
     due!(),
@@ -95,7 +96,7 @@ pub(crate) const COUNT: &str = concat!(
     "SELECT status, count(*), sum(uncertain), sum(",
     finished!(),
     " AND expires_at <= ?1), sum(status = 'in_progress' AND locked_until <= ?1), min(locked_until) \
-     FROM idem_record GROUP BY status"
+     FROM main.idem_record GROUP BY status"
 );
 
 /// A list, from the first record after `(?1, ?2)`, or from the beginning if they are null. `?3` is the limit,
@@ -105,7 +106,7 @@ macro_rules! list {
         concat!(
             "SELECT ",
             columns!(),
-            ", scope, \"key\" FROM idem_record WHERE ",
+            ", scope, \"key\" FROM main.idem_record WHERE ",
             $selection,
             " AND (?1 IS NULL OR (scope, \"key\") > (?1, ?2)) AND (?4 IS NULL OR scope = ?4) \
              AND ?5 IS NOT NULL ORDER BY scope, \"key\" LIMIT ?3"
@@ -150,10 +151,10 @@ impl<'text, 'value> Statement<'text, 'value> {
     ) -> Self {
         let verb = match whose {
             Whose::Ours => {
-                "UPDATE idem_record SET revision = idem_written(min(revision + 1, 9223372036854775807))"
+                "UPDATE main.idem_record SET revision = idem_written(min(revision + 1, 9223372036854775807))"
             }
             Whose::Callers => {
-                "UPDATE idem_record SET revision = min(revision + 1, 9223372036854775807)"
+                "UPDATE main.idem_record SET revision = min(revision + 1, 9223372036854775807)"
             }
         };
         let mut statement = Self::begin(text, verb, id, now);
@@ -174,7 +175,7 @@ impl<'text, 'value> Statement<'text, 'value> {
         guard: &'value Guard,
         only: Removable,
     ) -> Self {
-        let mut statement = Self::begin(text, "DELETE FROM idem_record", id, now);
+        let mut statement = Self::begin(text, "DELETE FROM main.idem_record", id, now);
         statement.guard(guard);
         statement.text.push_str(match only {
             Removable::Any => " RETURNING revision",

@@ -14,6 +14,8 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::connection::Opener;
+use crate::home::Home;
+use crate::joined;
 use crate::options::{Location, SqliteOptions};
 use crate::place::Place;
 use crate::reader::{self, Read, ReaderJob, Reply};
@@ -59,6 +61,7 @@ pub struct SqliteKeyStore {
     busy_timeout: Duration,
     response_limit: usize,
     clock: Arc<dyn Clock>,
+    home: Home,
     description: String,
 }
 
@@ -109,6 +112,10 @@ impl SqliteKeyStore {
     /// It may be called again, also while another call waits, and each call returns when the connections are gone. If
     /// its future is dropped, the store may be closing or not; to call it again is the way to know.
     ///
+    /// Called by work that has this store's writer to itself ([`execute_in_tx`](Self::execute_in_tx)), it does not wait for
+    /// the writer, since that would be for ever: the work goes on, its transaction ends as it says, and then the store
+    /// closes.
+    ///
     /// Dropping the store does the same without waiting for it.
     pub async fn close(&self) {
         if let Some(readers) = &self.readers {
@@ -116,7 +123,11 @@ impl SqliteKeyStore {
             let _ = readers.queue.send(ReaderJob::Close).await;
             readers.closed.wait().await;
         }
-        let _ = self.enqueue(Job::Close).await;
+        if working::is_here_for(&self.underway) {
+            working::close_afterwards();
+            return;
+        }
+        let _ = self.send(Job::Close).await;
         self.writer_closed.wait().await;
     }
 
@@ -140,14 +151,14 @@ impl SqliteKeyStore {
         // Opening a database blocks as well, so the writer does that too.
         spawn("idem-sqlite-writer", move || match open(opener) {
             Err(error) => drop(ready.send(Err(error))),
-            Ok((database, readers)) => {
+            Ok((database, reading)) => {
                 // If nobody waits for the store, the line has no other end, and the thread is done at once.
-                if ready.send(Ok(readers)).is_ok() {
+                if ready.send(Ok(reading)).is_ok() {
                     Writer::new(database, writers, close).serve(queue);
                 }
             }
         })?;
-        let reading = opened.await.map_err(|_| {
+        let (reading, home) = opened.await.map_err(|_| {
             StoreError::unavailable("opening the database: the thread that was to do it panicked")
         })??;
         Ok(Self {
@@ -158,6 +169,7 @@ impl SqliteKeyStore {
             busy_timeout: options.busy_timeout,
             response_limit: options.response_limit,
             clock: options.clock.clone(),
+            home,
             description,
         })
     }
@@ -170,6 +182,10 @@ impl SqliteKeyStore {
                  after, or in the work's own transaction",
             ));
         }
+        self.send(job).await
+    }
+
+    async fn send(&self, job: Job) -> Result<(), StoreError> {
         // A place first: whoever drops this call while the line is full has asked for nothing.
         let place = self.writer.reserve().await.map_err(|_| closed())?;
         place.send(Queued {
@@ -210,6 +226,19 @@ impl SqliteKeyStore {
 
     pub(crate) fn response_limit(&self) -> usize {
         self.response_limit
+    }
+
+    pub(crate) fn underway(&self) -> &Arc<Underway> {
+        &self.underway
+    }
+
+    /// Refuses a connection that is in no transaction, or whose transaction does not commit with this store's records.
+    pub(crate) fn refuse_unfit(&self, connection: &Connection) -> Result<(), StoreError> {
+        joined::in_transaction(connection)?;
+        if working::has(&self.underway, connection) {
+            return Ok(());
+        }
+        self.home.refuse_others(connection)
     }
 
     async fn read<T>(&self, read: impl FnOnce(Reply<T>) -> Read) -> Result<T, StoreError> {
@@ -350,9 +379,9 @@ struct Reading {
     place: Option<Arc<Place>>,
 }
 
-/// The writer's connection, and the readers'.
-fn open(opener: Opener) -> Result<(WriteConnection, Reading), StoreError> {
-    let database = WriteConnection::open(opener)?;
+/// The writer's connection, the readers', and which database they are to.
+fn open(opener: Opener) -> Result<(WriteConnection, (Reading, Home)), StoreError> {
+    let mut database = WriteConnection::open(opener)?;
     let opener = database.opener();
     let connections = if opener.is_in_memory() {
         Vec::new()
@@ -362,7 +391,8 @@ fn open(opener: Opener) -> Result<(WriteConnection, Reading), StoreError> {
             .collect::<Result<_, _>>()?
     };
     let place = database.place();
-    Ok((database, Reading { connections, place }))
+    let home = Home::of(&mut database).map_err(|failure| failure.store_error())?;
+    Ok((database, (Reading { connections, place }, home)))
 }
 
 fn start_readers(

@@ -8,13 +8,14 @@ use std::time::Instant;
 
 use idem_core::executor::{Outcome, Storable, TxAttempt};
 use idem_core::{Claim, Clock, Policy, StoreError};
-use rusqlite::Transaction;
+use rusqlite::{Connection, Transaction};
 use tokio::sync::oneshot;
 
 use crate::backoff::Backoff;
 use crate::in_transaction_error::InTransactionError;
 use crate::statement::Whose;
 use crate::transaction::{Ended, Ending, Extent, Failure, WriteConnection};
+use crate::underway::Underway;
 use crate::within::{Tried, Within, Worked};
 use crate::work_error::{WorkError, is_locked_out};
 use crate::writer::{Exclusive, Progress};
@@ -23,12 +24,45 @@ use crate::writer::{Exclusive, Progress};
 const SETTLINGS: u32 = 8;
 
 thread_local! {
-    static HERE: Cell<bool> = const { Cell::new(false) };
+    static HERE: Cell<Option<Here>> = const { Cell::new(None) };
+    static CLOSING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whose work this thread is at, and on which connection. The two are compared and never followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Here {
+    store: *const Underway,
+    connection: *const Connection,
 }
 
 /// Whether this thread is a writer that is at somebody's work. What waits for the writer there waits for ever.
 pub(crate) fn is_here() -> bool {
+    HERE.get().is_some()
+}
+
+/// Whether this thread is the writer of this very store, and at somebody's work.
+pub(crate) fn is_here_for(store: &Arc<Underway>) -> bool {
     HERE.get()
+        .is_some_and(|here| here.store == Arc::as_ptr(store))
+}
+
+/// Whether this is the connection that the work has which this thread is at, for this store.
+pub(crate) fn has(store: &Arc<Underway>, connection: &Connection) -> bool {
+    let here = Here {
+        store: Arc::as_ptr(store),
+        connection,
+    };
+    HERE.get() == Some(here)
+}
+
+/// Has the store closed when the work is over that this thread is at.
+pub(crate) fn close_afterwards() {
+    CLOSING.set(true);
+}
+
+/// Whether the work that this thread was at wants the store closed.
+pub(crate) fn is_to_close() -> bool {
+    CLOSING.take()
 }
 
 /// On what terms the work is done.
@@ -39,6 +73,8 @@ pub(crate) struct Terms {
     pub(crate) policy: Policy,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) response_limit: usize,
+    /// Of the store whose work it is.
+    pub(crate) underway: Arc<Underway>,
 }
 
 /// What came of it, and what it came with, for another time.
@@ -171,7 +207,11 @@ impl Terms {
                 response_limit: self.response_limit,
                 whose: Whose::Ours,
             };
-            match within.run(|attempt| guarded(|| work(transaction, attempt))) {
+            let here = Here {
+                store: Arc::as_ptr(&self.underway),
+                connection: &raw const **transaction,
+            };
+            match within.run(|attempt| guarded(here, || work(transaction, attempt))) {
                 Ok(Worked::Commit(outcome)) => Ending::Commit(Ok(Tried::Done(outcome))),
                 Ok(Worked::RollBack(tried)) => Ending::RollBack(Ok(tried)),
                 Err(error) => Ending::RollBack(Err(error)),
@@ -198,10 +238,13 @@ impl Terms {
 }
 
 /// Does somebody's work, which may panic.
-fn guarded<T, E>(work: impl FnOnce() -> Result<T, E>) -> Result<T, InTransactionError<E>> {
-    HERE.set(true);
+fn guarded<T, E>(
+    here: Here,
+    work: impl FnOnce() -> Result<T, E>,
+) -> Result<T, InTransactionError<E>> {
+    HERE.set(Some(here));
     let worked = catch_unwind(AssertUnwindSafe(work));
-    HERE.set(false);
+    HERE.set(None);
     match worked {
         Ok(worked) => worked.map_err(InTransactionError::Work),
         Err(_panic) => Err(InTransactionError::Panicked),

@@ -15,6 +15,7 @@ use crate::statement;
 use crate::transaction::{Extent, Failure, WriteConnection};
 use crate::underway::Underway;
 use crate::work::{Answer, Claimed, Work};
+use crate::working;
 
 /// What the writer is given to do, and when its caller stops waiting for locks.
 #[derive(Debug)]
@@ -139,6 +140,9 @@ impl Writer {
             // One of these, and then whoever has come meanwhile: neither holds up requests for longer than it has to.
             if let Some(exclusive) = self.exclusives.pop_front() {
                 is_locked_out |= self.work_exclusively(exclusive) == Progress::LockedOut;
+                if working::is_to_close() {
+                    queue.close();
+                }
             }
             if let Some(sweep) = self.sweeps.pop_front() {
                 is_locked_out |= self.sweep_chunk(sweep) == Progress::LockedOut;

@@ -18,12 +18,12 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout};
 use std::sync::Arc;
 
-use idem_core::executor::{Answer, Outcome};
+use idem_core::executor::{Answer, Begin, Idempotency, Outcome};
 use idem_core::{
     ClaimOutcome, Expect, KeyStore, Policy, Request, Response, Transition, TransitionOutcome,
 };
 use idem_sqlite::{SqliteKeyStore, SqliteOptions};
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 use support::{claim, directory, runtime};
 
 /// Marks a child's lines among those that the test harness writes around them.
@@ -525,4 +525,94 @@ async fn killed_anywhere() {
         ));
         say(key);
     }
+}
+
+/// What a child does on a connection of its own: begins, writes a row and the outcome, and commits or not.
+async fn with_its_own_connection(role: &str) {
+    let arguments = support::arguments();
+    let store = Arc::new(SqliteKeyStore::open(&arguments[0]).await.unwrap());
+    let request = request_of(role, 1);
+    let mut mine = support::raw(Path::new(&arguments[0]));
+    let executor = Idempotency::new(store.clone());
+    // Claimed before, where the outcome joins.
+    let execution = match role.starts_with("within") {
+        true => None,
+        false => match executor.begin(&request).await.unwrap() {
+            Begin::Execute(execution) => Some(execution),
+            other => panic!("{other:?}"),
+        },
+    };
+    let tx = mine
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .unwrap();
+    let row = |tx: &Connection| tx.execute("INSERT INTO rows VALUES (?1)", [role]);
+    match &execution {
+        None => {
+            let work = |tx: &Connection, _: &_| {
+                row(tx)?;
+                Ok::<_, rusqlite::Error>(Outcome::Completed(Response::new(200)))
+            };
+            let told = store.execute_within(&tx, &request, &Policy::default(), work);
+            assert!(matches!(told, Ok(Answer::Fresh(_))), "{told:?}");
+        }
+        Some(execution) => {
+            row(&tx).unwrap();
+            let response = Response::new(200);
+            store
+                .complete_in(&tx, &execution.attempt(), &response)
+                .unwrap();
+        }
+    }
+    if role.ends_with("committed") {
+        tx.commit().unwrap();
+        say("written");
+        hear();
+    } else {
+        say("written");
+        hear();
+        drop(tx);
+    }
+}
+
+#[test]
+fn a_kill_in_a_transaction_of_the_programs_leaves_both_or_neither() {
+    const NAME: &str = "a_kill_in_a_transaction_of_the_programs_leaves_both_or_neither";
+    if let Some(role) = role() {
+        return runtime().block_on(with_its_own_connection(&role));
+    }
+    let directory = directory();
+    let path = directory.path().join("keys.sqlite");
+    let place = path.to_str().unwrap();
+    support::raw(&path).execute_batch(CREATE_ROWS).unwrap();
+    let shared = SqliteOptions::new().beside_other_tables();
+    runtime().block_on(async { shared.open(&path).await.unwrap().close().await });
+    for (role, status) in [
+        ("within", None),
+        ("within committed", Some("completed")),
+        // The claim was committed before, and its lease runs.
+        ("joined", Some("in_progress")),
+        ("joined committed", Some("completed")),
+    ] {
+        let mut peer = Peer::start(NAME, role, &[place]);
+        assert_eq!(peer.hear().as_deref(), Some("written"), "{role}");
+        peer.child.kill().unwrap();
+        peer.child.wait().unwrap();
+        let connection = support::raw(&path);
+        let rows: i64 = connection
+            .query_row("SELECT count(*) FROM rows WHERE key = ?1", [role], |row| {
+                row.get(0)
+            })
+            .unwrap();
+        let found: Option<String> = connection
+            .query_row(
+                "SELECT status FROM idem_record WHERE \"key\" = ?1",
+                [role],
+                |row| row.get(0),
+            )
+            .optional()
+            .unwrap();
+        let is_committed = i64::from(role.ends_with("committed"));
+        assert_eq!((rows, found.as_deref()), (is_committed, status), "{role}");
+    }
+    assert_eq!(support::integrity(&path), "ok");
 }

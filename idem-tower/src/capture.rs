@@ -57,6 +57,7 @@ where
             Err(_) => return Captured::Begun(begun),
         };
         match frame.into_data() {
+            Ok(piece) if piece.is_empty() => {}
             Ok(piece) => {
                 length += piece.len();
                 begun.read.push_back(piece);

@@ -5,6 +5,7 @@ use http::Response;
 use http_body::Body;
 use idem_core::executor::{Idempotency, Outcome};
 use idem_core::{KeyStore, Response as Kept};
+use tokio::time::timeout;
 
 use super::capture::{Captured, capture, is_event_stream};
 use super::reply::{FreshBody, OneOwner, Reply, keep};
@@ -114,9 +115,17 @@ impl<'a, S: KeyStore + 'static> Work<'a, S> {
                 Problem::new(ProblemKind::NotYetStored).retry_after(self.options.retry_hint);
             keep(self.options.render(problem), self.options)
         };
-        let held = match self.idempotency.store().load(self.attempt.id()).await {
-            Ok(held) => held,
-            Err(error) => {
+        let longest = self.idempotency.policy().store_timeout().as_duration();
+        let loading = self.idempotency.store().load(self.attempt.id());
+        let held = match timeout(longest, loading).await {
+            Ok(Ok(held)) => held,
+            Err(_) => {
+                tracing::error!(
+                    "an outcome that was stored with the handler's own transaction was not read in time"
+                );
+                return not_stored();
+            }
+            Ok(Err(error)) => {
                 tracing::error!(
                     error = &error as &dyn std::error::Error,
                     "an outcome that was stored with the handler's own transaction cannot be read"

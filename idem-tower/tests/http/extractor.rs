@@ -1,11 +1,12 @@
 //! What a handler gets, and completion in its own transaction.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::post;
 use http::StatusCode;
-use idem_core::{Expect, KeyStore as _, RecoveryPoint, Response as Kept, Span, Transition};
+use idem_core::{Expect, KeyStore as _, Policy, RecoveryPoint, Response as Kept, Span, Transition};
 use idem_tower::{Attempt, Disposition, IDEMPOTENCY_KEY};
 
 use super::common::{Request, Server, TestStore, builder, serve};
@@ -131,6 +132,35 @@ async fn a_transaction_that_never_committed_leaves_the_outcome_unknown() {
     server.store.clock.advance(Span::from_secs(91));
     assert_eq!(server.charge("k").await.status, 503);
     assert_eq!(server.script.calls(), 2);
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_say_what_was_committed_is_not_waited_for_for_ever() {
+    let store = TestStore::new();
+    let policy = Policy::builder()
+        .store_timeout(Duration::from_millis(20))
+        .build()
+        .unwrap();
+    let layer = builder(&store).policy(policy).build();
+    let server = Server::around(Arc::clone(&store), layer.clone(), |_| {
+        let handler = move |attempt: Attempt| async move {
+            join(&store, &attempt, true).await;
+            (Disposition::Joined, "not looked at")
+        };
+        Router::new().route("/charges", post(handler)).layer(layer)
+    })
+    .await;
+    let _never_opened = server.store.stop_load();
+    let first = server.charge("k").await;
+    assert_eq!(
+        (first.status, first.problem().as_str()),
+        (503, "not-yet-stored")
+    );
+    let again = server.charge("k").await;
+    assert_eq!(
+        (again.body_text(), again.is_replayed()),
+        ("stored with the rows", true)
+    );
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! What of a response is stored and comes back.
 
+use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -231,6 +232,36 @@ async fn a_body_that_takes_long_is_a_stream_and_loses_nothing() {
     pieces.send(piece("three")).await.unwrap();
     drop(pieces);
     assert_eq!(reading.await.unwrap().body_text(), "one two three");
+}
+
+/// A body that is always ready, and for long has nothing.
+struct Idle(u32);
+
+impl http_body::Body for Idle {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let Some(left) = self.0.checked_sub(1) else {
+            return Poll::Ready(None);
+        };
+        self.0 = left;
+        let data = if left == 0 { "at last" } else { "" };
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(data.as_bytes())))))
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_is_always_ready_still_has_its_time() {
+    let server = Server::with(|options| options.stream_after(Duration::ZERO)).await;
+    server
+        .script
+        .answer(Response::new(Body::new(Idle(100_000))));
+    assert_eq!(server.charge("k").await.body_text(), "at last");
+    assert_eq!(server.charge("k").await.problem(), "body-not-kept");
 }
 
 #[tokio::test]

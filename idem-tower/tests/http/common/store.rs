@@ -21,6 +21,7 @@ pub(crate) struct TestStore {
     is_down: AtomicBool,
     claim_gate: Mutex<Option<Gate>>,
     finish_gate: Mutex<Option<Gate>>,
+    load_gate: Mutex<Option<Gate>>,
 }
 
 impl TestStore {
@@ -33,6 +34,7 @@ impl TestStore {
             is_down: AtomicBool::new(false),
             claim_gate: Mutex::default(),
             finish_gate: Mutex::default(),
+            load_gate: Mutex::default(),
         })
     }
 
@@ -59,6 +61,13 @@ impl TestStore {
     pub(crate) fn stop_finish(&self) -> Gate {
         let gate = Gate::closed();
         *self.finish_gate.lock().unwrap() = Some(gate.clone());
+        gate
+    }
+
+    /// Stops the next load before it reaches the store.
+    pub(crate) fn stop_load(&self) -> Gate {
+        let gate = Gate::closed();
+        *self.load_gate.lock().unwrap() = Some(gate.clone());
         gate
     }
 
@@ -100,6 +109,10 @@ impl KeyStore for TestStore {
 
     async fn load(&self, id: &RecordId) -> Result<Option<Snapshot>, StoreError> {
         self.reach()?;
+        let gate = self.load_gate.lock().unwrap().take();
+        if let Some(gate) = gate {
+            gate.pass().await;
+        }
         self.inner.load(id).await
     }
 
