@@ -209,19 +209,15 @@ impl SqliteKeyStore {
             Ok(Worked::RollBack(Tried::Ours)) => (true, Ok(Answer::OutcomeUnknown)),
             Err(error) => (true, Err(error)),
         };
-        if undo {
-            if let Err(error) = savepoint.roll_back() {
-                return Err(match answer {
-                    // There is nothing to go back to: SQLite has ended it by itself, as it does when the disk is full.
-                    Err(InTransactionError::Work(error)) if connection.is_autocommit() => {
-                        InTransactionError::TransactionOver(error)
-                    }
-                    Err(first @ InTransactionError::Store(_)) if connection.is_autocommit() => {
-                        first
-                    }
-                    _ => about(error),
-                });
-            }
+        if undo && let Err(error) = savepoint.roll_back() {
+            return Err(match answer {
+                // There is nothing to go back to: SQLite has ended it by itself, as it does when the disk is full.
+                Err(InTransactionError::Work(error)) if connection.is_autocommit() => {
+                    InTransactionError::TransactionOver(error)
+                }
+                Err(first @ InTransactionError::Store(_)) if connection.is_autocommit() => first,
+                _ => about(error),
+            });
         }
         savepoint.release().map_err(about)?;
         answer

@@ -50,6 +50,8 @@ impl<S> Builder<S, NoScope> {
     /// A replay does not reach the handler, so authentication *and authorization* have to be outside of this
     /// layer, and leave their result in the extensions of the request. A request without one is refused here: the
     /// error is its answer, and nothing is claimed.
+    ///
+    /// If the function panics, so does the call of the service, before anything is claimed; hyper ends the connection.
     pub fn scope<F, E>(self, scope: F) -> Builder<S, HasScope>
     where
         F: Fn(&Parts) -> Result<Scope, E> + Send + Sync + 'static,

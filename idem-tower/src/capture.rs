@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Response};
 use http_body::Body;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 
 use super::frame::next_frame;
 use super::response_body::Begun;
@@ -32,29 +32,45 @@ pub(crate) async fn capture<B>(
 where
     B: Body<Data = Bytes>,
 {
+    let is_too_large = body.size_hint().lower() > limit as u64;
     let mut begun = Begun {
         read: VecDeque::new(),
         error: None,
         rest: Some(Box::pin(body)),
     };
-    let Some(rest) = &mut begun.rest else {
-        return Captured::Begun(begun);
-    };
-    if is_stream || rest.size_hint().lower() > limit as u64 {
+    if is_stream || is_too_large {
         return Captured::Begun(begun);
     }
-    let deadline = Instant::now() + time.min(LONGEST);
+    // One limit around all of it, and not one for each frame: that would never be looked at for a body which is always ready.
+    match timeout(time.min(LONGEST), read_whole(&mut begun, limit)).await {
+        Ok(Some((length, trailers))) => Captured::Whole {
+            data: joined(begun.read, length),
+            trailers,
+        },
+        Ok(None) | Err(_) => Captured::Begun(begun),
+    }
+}
+
+/// Reads on to the end, and says how long it is and what its trailers are. `None` if it is over the limit or breaks off.
+///
+/// # Cancellation
+///
+/// What was read by then is there.
+async fn read_whole<B>(begun: &mut Begun<B>, limit: usize) -> Option<(usize, Option<HeaderMap>)>
+where
+    B: Body<Data = Bytes>,
+{
+    let rest = begun.rest.as_mut()?;
     let mut length = 0;
     let mut trailers: Option<HeaderMap> = None;
     while !rest.is_end_stream() {
-        let frame = match timeout_at(deadline, next_frame(rest.as_mut())).await {
-            Ok(Some(Ok(frame))) => frame,
-            Ok(None) => break,
-            Ok(Some(Err(error))) => {
+        let frame = match next_frame(rest.as_mut()).await {
+            Some(Ok(frame)) => frame,
+            Some(Err(error)) => {
                 begun.error = Some(error);
-                return Captured::Begun(begun);
+                return None;
             }
-            Err(_) => return Captured::Begun(begun),
+            None => break,
         };
         match frame.into_data() {
             Ok(piece) if piece.is_empty() => {}
@@ -62,16 +78,13 @@ where
                 length += piece.len();
                 begun.read.push_back(piece);
                 if length > limit {
-                    return Captured::Begun(begun);
+                    return None;
                 }
             }
             Err(frame) => trailers = frame.into_trailers().ok().or(trailers),
         }
     }
-    Captured::Whole {
-        data: joined(begun.read, length),
-        trailers,
-    }
+    Some((length, trailers))
 }
 
 /// More than this is for ever, and would not fit the clock.

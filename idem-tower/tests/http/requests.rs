@@ -276,6 +276,17 @@ async fn nobody_is_answered_whom_the_scope_function_refuses() {
 }
 
 #[tokio::test]
+async fn a_scope_function_that_panics_ends_its_connection_and_claims_nothing() {
+    let server = Server::start().await;
+    // No scope is empty, and the function of these tests does not expect it to be.
+    let nameless = Request::charge("k").header("x-account", "");
+    let reply = raw(server.address, &nameless.bytes()).await;
+    assert!(reply.is_none(), "{reply:?}");
+    assert_eq!((server.script.calls(), server.store.claims()), (0, 0));
+    assert_eq!(server.charge("k").await.body_text(), "call 1");
+}
+
+#[tokio::test]
 async fn without_its_store_the_handler_is_not_called() {
     let server = Server::start().await;
     server.store.go_down();
