@@ -664,7 +664,7 @@ async fn an_answer_that_is_too_large_is_kept_without_its_body() {
         panic!("another outcome")
     };
     let shop = Shop::with(SqliteOptions::new().response_limit(whole.size())).await;
-    shop.order("k", completed).await.unwrap();
+    drop(shop.order("k", completed).await.unwrap());
     let again = shop.order("k", completed).await.unwrap();
     assert_eq!(again, Answer::Replayed(whole));
 }
@@ -673,7 +673,7 @@ async fn an_answer_that_is_too_large_is_kept_without_its_body() {
 #[tokio::test]
 async fn a_finished_record_is_found_while_work_has_the_writer() {
     let shop = Shop::open().await;
-    shop.order("done", completed).await.unwrap();
+    drop(shop.order("done", completed).await.unwrap());
     let (begun, has_begun) = mpsc::channel();
     let (go, gone) = mpsc::channel::<()>();
     let store = shop.store.clone();
@@ -685,7 +685,7 @@ async fn a_finished_record_is_found_while_work_has_the_writer() {
                 Ok(completed())
             })
             .await;
-        told.unwrap();
+        drop(told.unwrap());
     });
     tokio::task::spawn_blocking(move || {
         has_begun.recv().unwrap();
