@@ -11,8 +11,9 @@ use crate::settings::{Place, Settings};
 use crate::sql::{Sql, slice};
 use crate::statement::{INSERTED, STATUS, begin, looked_up, micros};
 
-/// Many claims. A row for each item that was won or whose record was found: the item's number from 1, now, whether it was
-/// won, and the record, which is null if it was.
+/// Many claims. A row for each item whose record was found: the item's number from 1, now, false, the record, and two nulls.
+/// And a row for each that was won: null, now, true, nulls for the record, and the scope and the key. An `INSERT` returns what it
+/// has written, and not what for; to join that with the items here would be to compare each with every other one.
 ///
 /// Of several items with one id, `first` says which one may insert. Of an id that somebody won after the statement had looked
 /// there is no row.
@@ -64,16 +65,17 @@ pub(crate) fn claim(settings: &Settings, claims: &[(&Claim, bool)]) -> Sql {
          at.now + item.lease * interval '1 microsecond' FROM at, item \
          WHERE item.first AND NOT EXISTS (SELECT FROM held WHERE held.number = item.number) \
          ORDER BY item.scope COLLATE \"C\", item.\"key\" COLLATE \"C\" \
-         ON CONFLICT (scope, \"key\") DO NOTHING RETURNING scope, \"key\") SELECT item.number, ",
+         ON CONFLICT (scope, \"key\") DO NOTHING RETURNING scope, \"key\") SELECT held.number, ",
     );
-    sql.push(&row::instant("at.now", settings.pooling))
-        .push(", won.scope IS NOT NULL, ")
+    let now = row::instant("at.now", settings.pooling);
+    sql.push(&now)
+        .push(", false, ")
         .push(&row::columns("held", settings.pooling))
-        .push(
-            " FROM at CROSS JOIN item LEFT JOIN held ON held.number = item.number \
-             LEFT JOIN won ON item.first AND won.scope = item.scope COLLATE \"C\" \
-             AND won.\"key\" = item.\"key\" COLLATE \"C\" WHERE held.number IS NOT NULL OR won.scope IS NOT NULL",
-        );
+        .push(", NULL::text, NULL::text FROM at, held UNION ALL SELECT NULL, ")
+        .push(&now)
+        .push(", true, ")
+        .push(&row::no_columns())
+        .push(", won.scope, won.\"key\" FROM at, won");
     sql
 }
 

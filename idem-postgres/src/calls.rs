@@ -1,5 +1,6 @@
 //! The calls of which many may go together, and how each of them goes.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use idem_core::{
@@ -106,12 +107,32 @@ impl Coalesce for ClaimCall {
                 return stopped.into();
             }
         };
-        answers(items.len(), &rows, |row, index| {
+        // Of each id one item may have been won.
+        let firsts: HashMap<(&str, &str), usize> = (0..claims.len())
+            .filter(|index| claims[*index].1)
+            .map(|index| (name(claims[index].0.id()), index))
+            .collect();
+        let won = row::after_columns(CLAIMED_RECORD);
+        let index_of = |row: &PgRow| {
+            let scope: Option<&str> = row.try_get(won).ok()?;
+            let Some(scope) = scope else {
+                return numbered(row);
+            };
+            firsts.get(&(scope, row.try_get(won + 1).ok()?)).copied()
+        };
+        answers(items.len(), &rows, index_of, |row, index| {
             let claim = &items[index].0;
             read_claim(&database.settings, claim, row, 1)
                 .map_err(|corrupt| StoreError::from(corrupt).about(claim.id()))
         })
     }
+}
+
+/// Where the record begins in a row of [`batch::claim`].
+const CLAIMED_RECORD: usize = 3;
+
+fn name(id: &RecordId) -> (&str, &str) {
+    (id.scope().as_str(), id.key().as_str())
 }
 
 impl Coalesce for FinishCall {
@@ -251,16 +272,22 @@ async fn batched(
     })
 }
 
-/// The answers of a batch whose rows begin with the number of their item.
+/// The index of the item whose number a row begins with.
+fn numbered(row: &PgRow) -> Option<usize> {
+    let number: i64 = row.try_get(0).ok()?;
+    usize::try_from(number.checked_sub(1)?).ok()
+}
+
+/// The answers of a batch, of whose rows each is about one item.
 fn answers<A>(
     items: usize,
     rows: &[PgRow],
+    index_of: impl Fn(&PgRow) -> Option<usize>,
     answer: impl Fn(&PgRow, usize) -> Result<A, StoreError>,
 ) -> Together<A> {
     let mut answers: Vec<_> = std::iter::repeat_with(|| None).take(items).collect();
     for row in rows {
-        let number = row.try_get::<i64, _>(0).ok();
-        let index = number.and_then(|number| usize::try_from(number - 1).ok());
+        let index = index_of(row);
         let Some((index, place)) = index.and_then(|index| Some((index, answers.get_mut(index)?)))
         else {
             // The server answers about an item that was not sent: no row of it can be trusted, and what each item came to
@@ -273,7 +300,7 @@ fn answers<A>(
 }
 
 fn applied(items: usize, rows: &[PgRow]) -> Together<TransitionOutcome> {
-    answers(items, rows, |row, _| {
+    answers(items, rows, numbered, |row, _| {
         Ok(TransitionOutcome::Applied {
             now: row::timestamp(row, 1)?,
             revision: revision(row, 2)?.ok_or(CorruptRow::in_column("revision"))?,

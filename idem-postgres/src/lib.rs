@@ -159,7 +159,7 @@
 //! # Other engines that speak Postgres
 //!
 //! The suite was run on Postgres 15 and 18, through PgBouncer 1.18, and on a partitioned table, and on nothing else. What follows
-//! is by reading the manuals of the others, so run the suite first: `IDEM_TEST_POSTGRES_URL=postgres://… cargo test -p idem-postgres
+//! goes by what the others are known to do, and was not tried, so run the suite first: `IDEM_TEST_POSTGRES_URL=postgres://… cargo test -p idem-postgres
 //! --test conformance coalesced`, and `each_by_itself`.
 //!
 //! | statement | what it relies on | why it is safe |

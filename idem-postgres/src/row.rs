@@ -65,6 +65,16 @@ pub(crate) fn columns(table: &str, pooling: Pooling) -> String {
     text
 }
 
+/// As many nulls as [`columns`] has columns.
+pub(crate) fn no_columns() -> String {
+    ["NULL"; COUNT].join(", ")
+}
+
+/// Where the column is that follows [`columns`] which begin at `first`.
+pub(crate) fn after_columns(first: usize) -> usize {
+    first + COUNT
+}
+
 /// An instant, as a selection names it.
 ///
 /// Bound statements are answered in binary, where an instant is a count of microseconds. In the text of an unbound one it

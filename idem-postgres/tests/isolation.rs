@@ -194,12 +194,14 @@ async fn meanwhile(
     other.execute("COMMIT").await.unwrap();
     let finished = writing.remove(0);
     for renewing in writing {
-        // Before the answer, or after it.
+        // Before the answer, or after it, or it has met the lock, for which it does not wait.
         let renewed = soon(renewing).await.unwrap();
         assert!(
             matches!(
                 renewed,
-                Ok(TransitionOutcome::Applied { .. } | TransitionOutcome::Lost(Some(_)))
+                Ok(TransitionOutcome::Applied { .. }
+                    | TransitionOutcome::Lost(Some(_))
+                    | TransitionOutcome::Contended { .. })
             ),
             "{renewed:?}"
         );
