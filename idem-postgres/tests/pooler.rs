@@ -8,6 +8,8 @@
 
 mod tools;
 
+use std::time::Duration;
+
 use idem_core::executor::{Answer, Idempotency, Outcome};
 use idem_core::{ClaimOutcome, KeyStore as _, Policy, Response, TransitionOutcome};
 use idem_postgres::{Coalescing, PgKeyStore, PgOptions, Pooling};
@@ -105,6 +107,7 @@ async fn in_the_ordinary_mode_another_statement_is_carried_out() {
     let mut somebody = PgConnection::connect(&behind.url).await.unwrap();
     somebody.execute("BEGIN").await.unwrap();
     win(&first, &claim("program-0-a")).await;
+    given_back(&first).await;
     somebody.execute("COMMIT").await.unwrap();
     let (mut won, mut failed) = (0, 0);
     for call in 0..50 {
@@ -115,6 +118,7 @@ async fn in_the_ordinary_mode_another_statement_is_carried_out() {
                 Ok(ClaimOutcome::Won(_)) => won += 1,
                 _ => failed += 1,
             }
+            given_back(store).await;
         }
         if astray(&behind, 2).await > 0 {
             break;
@@ -124,6 +128,17 @@ async fn in_the_ordinary_mode_another_statement_is_carried_out() {
         "until a claim was carried out as another program's, {won} were won and {failed} failed"
     );
     assert!(astray(&behind, 2).await > 0, "{won} {failed}");
+}
+
+/// Waits until the program's pool has its connections back. It asks each of them whether it is alive, after the call, and that
+/// too takes a server connection and gives it back.
+async fn given_back(store: &PgKeyStore) {
+    soon(async {
+        while store.pool().num_idle() < store.pool().size() as usize {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
 }
 
 /// Records in a table of another program than the one that claimed them.
