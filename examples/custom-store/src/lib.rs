@@ -108,7 +108,10 @@ impl KeyValue for Redb {
     async fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         let key = key.to_vec();
         self.block(StoreError::unavailable, move |database| {
-            let held = database.begin_read()?.open_table(RECORDS)?.get(&*key)?;
+            // Kept until what was read is copied: a writer may use the pages again when no transaction reads them.
+            let transaction = database.begin_read()?;
+            let records = transaction.open_table(RECORDS)?;
+            let held = records.get(&*key)?;
             Ok(held.map(|held| Bytes::copy_from_slice(held.value())))
         })
         .await
@@ -130,7 +133,8 @@ impl KeyValue for Redb {
         // No key is empty, so after the empty one is everything.
         let after = after.unwrap_or_default().to_vec();
         self.block(StoreError::unavailable, move |database| {
-            let records = database.begin_read()?.open_table(RECORDS)?;
+            let transaction = database.begin_read()?;
+            let records = transaction.open_table(RECORDS)?;
             let later = (Bound::Excluded(&*after), Bound::Unbounded);
             let later = records.range::<&[u8]>(later)?.take(most.get() as usize);
             later
